@@ -1,0 +1,1 @@
+"""Where weights come from: GGUF files and safetensors folders behind one protocol."""

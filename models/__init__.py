@@ -1,0 +1,1 @@
+"""What is on disk: model folders, pairs and their compatibility, the catalog, downloads."""

@@ -1,0 +1,1 @@
+"""Run a target and its draft: decoding, proposing, verifying, planning."""
