@@ -1,0 +1,69 @@
+"""What an exporter reads: one model's weights, configuration and tokenizer, whatever file they came in."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files a checkpoint's weights were read from: `name` for people, `file` for the record."""
+
+    name: str
+    file: str
+    parts: tuple[Path, ...]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Size on disk over all parts."""
+        return sum(part.stat().st_size for part in self.parts)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 in hex, read in pieces on first use; over several parts, the digest of their digests in order."""
+        digests = [_digest(part) for part in self.parts]
+        return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
+
+
+class Checkpoint(Protocol):
+    """A model's weights under their Hugging Face names, read one at a time."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """A Hugging Face config.json; `rope_freq_factors` (a list) is added where the file holds that tensor."""
+        ...
+
+    @property
+    def source(self) -> Source:
+        """Where it came from."""
+        ...
+
+    def names(self) -> frozenset[str]:
+        """Every tensor's Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape in Hugging Face orientation ([out, in] for a linear layer), without reading the data."""
+        ...
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32 [out, in], kept nowhere else; SpecdecError if the checkpoint lacks it."""
+        ...
+
+    def block_type(self, name: str) -> str:
+        """How the source stores a tensor: "F32", "BF16", "Q4_K", ..."""
+        ...
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """Write tokenizer.json and, where known, the settings, chat template and generation files beside it."""
+        ...
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
