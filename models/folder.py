@@ -1,0 +1,139 @@
+"""One model on disk: a Hugging Face style folder with its ONNX graph."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.layout import config_from_genai, external_data, find_graph, read_json
+from specdec_onnx.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What the files beside a graph say about the model; nothing of the graph itself is read here."""
+
+    path: Path
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    tokenizer_config: Mapping[str, Any]
+    graph: Path
+    facts: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Name of the source if the export recorded one, else of the folder."""
+        return str(self.facts.get("name") or self.path.resolve().name)
+
+    @property
+    def model_type(self) -> str:
+        """Architecture family as config.json spells it, such as "qwen2"."""
+        return str(self.config.get("model_type", "unknown"))
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits, padding included."""
+        return self._number("vocab_size")
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens the model was trained to attend over."""
+        return self._number("max_position_embeddings")
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Ids that end a text: generation_config's, config's, then the tokenizer's own EOS, without repeats."""
+        found = [*_ids(self.generation.get("eos_token_id")), *_ids(self.config.get("eos_token_id"))]
+        own = self._token_named("eos_token")
+        return tuple(dict.fromkeys([*found, *_ids(own)]))
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """Id that opens a text, or None; whether it is put there is `adds_bos`."""
+        found = [*_ids(self.generation.get("bos_token_id")), *_ids(self.config.get("bos_token_id"))]
+        return found[0] if found else self._token_named("bos_token")
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether the model's own tokenizer opens a raw text with BOS."""
+        said = self.tokenizer_config.get("add_bos_token")
+        return bool(said) if said is not None else self.bos_token_id in self.tokenizer.prefix_ids
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        """Jinja source of the chat template (the one named "default" if there are several), or None."""
+        file = self.path / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        found = self.tokenizer_config.get("chat_template")
+        if isinstance(found, list):
+            named = {entry["name"]: entry["template"] for entry in found}
+            found = named.get("default", next(iter(named.values()), None))
+        return found
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer, loaded once."""
+        return Tokenizer.load(self.path)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Bytes on disk of the graph and of the external data that it names."""
+        return sum(file.stat().st_size for file in (self.graph, *external_data(self.graph)))
+
+    @cached_property
+    def trimmed_vocabulary(self) -> "NDArray[np.int64] | None":
+        """Token id of each column of `trimmed_logits` [T], or None when the head is whole."""
+        import numpy as np
+
+        ranges = self.facts.get("trimmed_vocabulary")
+        if not ranges:
+            return None
+        return np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
+
+    def _number(self, key: str) -> int:
+        value = self.config.get(key)
+        if not isinstance(value, int):
+            raise SpecdecError(
+                f"the config of {self.path} has no usable {key}",
+                f"it says {value!r}",
+                "export the model again",
+            )
+        return value
+
+    def _token_named(self, key: str) -> int | None:
+        entry = self.tokenizer_config.get(key)
+        text = entry.get("content") if isinstance(entry, Mapping) else entry
+        return self.tokenizer.id_of(text) if text else None
+
+
+def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
+    """Read a model folder (ours, ONNX Runtime GenAI's, onnx-community's or Optimum's); `path` may be a graph in it."""
+    path = Path(path)
+    if path.suffix == ".onnx" and path.is_file():
+        path, graph = (path.parent.parent if path.parent.name == "onnx" else path.parent), path
+    if not path.is_dir():
+        raise SpecdecError(
+            f"{path} is not a folder", "nothing is there" if not path.exists() else "it is a file"
+        )
+    genai = read_json(path / "genai_config.json")
+    return ModelFolder(
+        path=path,
+        config=read_json(path / "config.json") or config_from_genai(path, genai),
+        generation=read_json(path / "generation_config.json"),
+        tokenizer_config=read_json(path / "tokenizer_config.json"),
+        graph=graph or find_graph(path, genai),
+        facts=read_json(path / "specdec.json"),
+    )
+
+
+def _ids(value: Any) -> list[int]:
+    if value is None:
+        return []
+    return [int(v) for v in value] if isinstance(value, list) else [int(value)]

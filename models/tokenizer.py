@@ -1,0 +1,75 @@
+"""Text to token ids and back, exactly as the model's own tokenizer.json says."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+
+from specdec_onnx.models.errors import SpecdecError
+
+
+class Tokenizer:
+    """A thin, typed face over `tokenizers.Tokenizer`; safe to share between threads."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self._lock = Lock()
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read `folder/tokenizer.json`; SpecdecError when it is missing or broken."""
+        from tokenizers import Tokenizer as Raw
+
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise SpecdecError(
+                f"no tokenizer in {folder}", "tokenizer.json is missing", "export or download the model again"
+            )
+        try:
+            return cls(Raw.from_file(str(file)))
+        except Exception as error:  # the library raises bare Exception
+            raise SpecdecError(f"{file} is not a tokenizer", str(error), "export the model again") from error
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Ids of `text`, with no BOS or EOS added; `special=False` reads special-token text as plain text."""
+        with self._lock:
+            self.raw.encode_special_tokens = not special
+            return self.raw.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Text of `ids`; ids without a token (vocabulary padding) are silent, broken UTF-8 becomes U+FFFD."""
+        return self.raw.decode([int(i) for i in ids], skip_special_tokens=skip_special)
+
+    def id_of(self, text: str) -> int | None:
+        """Id of the token spelled `text` in the vocabulary (special tokens: their own text)."""
+        return self.raw.token_to_id(text)
+
+    def token_text(self, token: int) -> str:
+        """Readable text of one id, special tokens included; "" for an id without a token."""
+        return self.raw.decode([int(token)], skip_special_tokens=False)
+
+    @cached_property
+    def vocabulary(self) -> dict[str, int]:
+        """Every token's spelling and id, added tokens included."""
+        return self.raw.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def size(self) -> int:
+        """1 + the highest id that has a token: logits from here on belong to padding."""
+        return max(self.vocabulary.values(), default=-1) + 1
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the tokens marked special (control tokens that decode() leaves out)."""
+        added = self.raw.get_added_tokens_decoder()
+        return frozenset(token for token, entry in added.items() if entry.special)
+
+    @cached_property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """Ids that the model's own post-processor puts before any text (its BOS, usually)."""
+        with self._lock:
+            alone: list[int] = self.raw.encode("", add_special_tokens=True).ids
+            around: list[int] = self.raw.encode("a", add_special_tokens=True).ids
+        same = [a == b for a, b in zip(alone, around, strict=False)]
+        return tuple(alone[: same.index(False)] if False in same else alone)
