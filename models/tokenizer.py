@@ -45,6 +45,10 @@ class Tokenizer:
         """Id of the token spelled `text` in the vocabulary (special tokens: their own text)."""
         return self.raw.token_to_id(text)
 
+    def spelling(self, token: int) -> str | None:
+        """How the vocabulary spells one id (byte-level alphabet and all), or None for an id without a token."""
+        return self.raw.id_to_token(int(token))
+
     def token_text(self, token: int) -> str:
         """Readable text of one id, special tokens included; "" for an id without a token."""
         return self.raw.decode([int(token)], skip_special_tokens=False)
@@ -60,10 +64,15 @@ class Tokenizer:
         return max(self.vocabulary.values(), default=-1) + 1
 
     @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of the tokens marked special (control tokens that decode() leaves out)."""
+    def special_tokens(self) -> dict[str, int]:
+        """Text and id of the tokens marked special (control tokens that decode() leaves out)."""
         added = self.raw.get_added_tokens_decoder()
-        return frozenset(token for token, entry in added.items() if entry.special)
+        return {entry.content: token for token, entry in added.items() if entry.special}
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the tokens marked special."""
+        return frozenset(self.special_tokens.values())
 
     @cached_property
     def prefix_ids(self) -> tuple[int, ...]:

@@ -1,0 +1,128 @@
+"""Whether one model's tokens mean the same in another, and precisely where they don't."""
+
+import filecmp
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.tokenizer import Tokenizer
+
+_SHOWN = 3
+_PROBE = "def f(x):\n\treturn  x + 1234567  # it's naïve, 北京的天气\r\n\n\n    I'LL go 🙂🇫🇷"
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """`problems` forbid drafting (an id means two things); `notes` are differences that do no harm."""
+
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """True when every token the draft can propose means the same in the target."""
+        return not self.problems
+
+
+def compatibility(target: ModelFolder, draft: ModelFolder) -> Compatibility:
+    """Compare vocabularies id by id (same id, same text) and special tokens; all else can only be a note."""
+    problems: list[str] = []
+    notes = [*_width_notes(target, draft), *_folder_notes(target, draft)]
+    if not _same_file(target, draft):
+        ours, theirs = target.tokenizer, draft.tokenizer
+        problems = [*_special_problems(ours, theirs), *_id_problems(ours, theirs)]
+        notes += _tokenizer_notes(ours, theirs)
+    return Compatibility(tuple(problems), tuple(notes))
+
+
+def _same_file(target: ModelFolder, draft: ModelFolder) -> bool:
+    files = target.path / "tokenizer.json", draft.path / "tokenizer.json"
+    return all(file.is_file() for file in files) and filecmp.cmp(*files, shallow=False)
+
+
+def _special_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
+    mine, other = ours.special_tokens, theirs.special_tokens
+    return [
+        f"special token {text} has id {mine[text]} in the target but {other[text]} in the draft"
+        for text in sorted(mine.keys() & other.keys(), key=mine.__getitem__)
+        if mine[text] != other[text]
+    ]
+
+
+def _id_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
+    if ours.vocabulary == theirs.vocabulary:
+        return []
+    mine = {token: text for text, token in ours.vocabulary.items()}
+    other = {token: text for text, token in theirs.vocabulary.items()}
+    differ = sorted(token for token, text in other.items() if token < ours.size and mine.get(token) != text)
+    beyond = sorted(token for token in other if token >= ours.size)
+    problems = []
+    if differ:
+        listed = _listed([_difference(ours, theirs, token) for token in differ])
+        problems.append(f"{len(differ):,} of {min(ours.size, theirs.size):,} ids differ: {listed}")
+    if beyond:
+        listed = _listed([f"{token} is {_quoted(theirs.token_text(token))}" for token in beyond])
+        problems.append(
+            f"{len(beyond):,} of the draft's ids lie beyond the target's vocabulary of {ours.size:,}: {listed}"
+        )
+    return problems
+
+
+def _difference(ours: Tokenizer, theirs: Tokenizer, token: int) -> str:
+    mine, other = ours.token_text(token), theirs.token_text(token)
+    if mine == other:  # parts of a character all read U+FFFD: show how the vocabulary spells them
+        mine, other = ours.spelling(token) or "", theirs.spelling(token) or ""
+    has = _quoted(mine) if ours.spelling(token) is not None else "nothing"
+    return f"token {token} is {has} in the target but {_quoted(other)} in the draft"
+
+
+def _width_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
+    if target.vocab_size == draft.vocab_size:
+        return []
+    return [
+        f"the logits are {target.vocab_size:,} wide in the target, {draft.vocab_size:,} in the draft: never proposed padding"
+    ]
+
+
+def _folder_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
+    compared: list[tuple[str, Callable[[ModelFolder], object]]] = [
+        ("BOS token", lambda model: model.bos_token_id),
+        ("end-of-text tokens", lambda model: set(model.eos_token_ids)),
+        ("chat template", lambda model: model.chat_template),
+    ]
+    differing = [name for name, read in compared if read(target) != read(draft)]
+    return [f"the {name} differs: the target's is used for both" for name in differing]
+
+
+def _tokenizer_notes(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
+    notes = []
+    unknown = len(ours.vocabulary.keys() - theirs.vocabulary.keys())
+    if unknown:
+        notes.append(f"{unknown:,} of the target's tokens are unknown to the draft: it never proposes them")
+    if ours.special_tokens != theirs.special_tokens:
+        notes.append("the two mark different tokens as special: the target's marks hold")
+    if ours.encode(_PROBE) != theirs.encode(_PROBE):
+        notes.append("the two cut text into tokens differently: the target's cut is used for both")
+    return notes
+
+
+def _listed(items: list[str]) -> str:
+    more = len(items) - _SHOWN
+    return "; ".join(items[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def require_compatible(target: ModelFolder, draft: ModelFolder) -> None:
+    """SpecdecError that lists every problem when `draft` may not draft for `target`."""
+    found = compatibility(target, draft)
+    if not found.ok:
+        raise SpecdecError(
+            f"{draft.name} cannot draft for {target.name}: the same token ids mean different things",
+            "; ".join(found.problems),
+            "choose a draft with the target's tokenizer (a smaller model of the same family), or use no draft",
+        )
