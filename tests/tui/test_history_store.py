@@ -1,0 +1,101 @@
+"""Turns, branches and search in the SQLite history."""
+
+from pathlib import Path
+
+import pytest
+
+from specdec_onnx.tui.history.branches import remove, siblings, switch, tip
+from specdec_onnx.tui.history.records import Conversation
+from specdec_onnx.tui.history.search import find, recent
+from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.pieces import Piece
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "history.sqlite3")
+
+
+def exchange(store: Store, conversation: Conversation, question: str, answer: str) -> tuple[int, int]:
+    head = store.conversation(conversation.id)
+    asked = store.add(conversation.id, head.head if head else None, "user", question)
+    said = store.add(conversation.id, asked.id, "assistant")
+    store.update(said.id, answer, "eos", [Piece(answer, "draft")], {"new_tokens": 1})
+    return asked.id, said.id
+
+
+def test_a_turn_comes_back_with_its_pieces_and_statistics(store: Store) -> None:
+    conversation = store.create("Hello", "pair", {"system": "Be brief."})
+    _, said = exchange(store, conversation, "Hi", "Hello there")
+    reopened = Store(store.path)
+    line = reopened.line(said)
+    assert [(turn.role, turn.text) for turn in line] == [("user", "Hi"), ("assistant", "Hello there")]
+    assert line[1].pieces == (Piece("Hello there", "draft"),)
+    assert line[1].statistics == {"new_tokens": 1}
+    assert line[1].reason == "eos"
+    again = reopened.conversation(conversation.id)
+    assert again is not None and again.settings == {"system": "Be brief."} and again.head == said
+
+
+def test_regenerating_makes_a_branch_and_switching_goes_back_to_its_newest_leaf(store: Store) -> None:
+    conversation = store.create("Branches", "", {})
+    asked, first = exchange(store, conversation, "One", "first answer")
+    deeper = exchange(store, conversation, "Two", "deeper")[1]
+    second = store.add(conversation.id, asked, "assistant", "second answer")
+    assert siblings(store, second) == [first, second.id]
+    assert not switch(store, second, 1)
+    assert switch(store, second, -1)
+    current = store.conversation(conversation.id)
+    assert current is not None and current.head == deeper == tip(store, first)
+
+
+def test_removing_a_turn_takes_its_answers_and_leaves_its_sibling(store: Store) -> None:
+    conversation = store.create("Delete", "", {})
+    asked, first = exchange(store, conversation, "Question", "kept words")
+    second = store.add(conversation.id, asked, "assistant", "zebra")
+    remove(store, second)
+    current = store.conversation(conversation.id)
+    assert current is not None and current.head == first
+    assert find(store, "zebra") == [] and len(find(store, "kept")) == 1
+    question = store.turn(asked)
+    assert question is not None
+    remove(store, question)
+    current = store.conversation(conversation.id)
+    assert current is not None and current.head is None and store.all_turns(conversation.id) == []
+
+
+def test_search_finds_unfinished_words_accents_and_titles(store: Store) -> None:
+    cooking = store.create("Cooking", "", {})
+    exchange(store, cooking, "How long do I boil eggs?", "Seven minutes in a Café.")
+    coding = store.create("Eggs in code", "", {})
+    exchange(store, coding, "Reverse a list", "Use reversed().")
+    assert [hit.title for hit in find(store, "boil eg")] == ["Cooking"]
+    assert [hit.title for hit in find(store, "cafe")] == ["Cooking"]
+    assert {hit.title for hit in find(store, "eggs")} == {"Cooking", "Eggs in code"}
+    assert "[Seven]" in next(hit.snippet for hit in find(store, "seven"))
+    assert [hit.title for hit in recent(store)] == ["Eggs in code", "Cooking"]
+
+
+@pytest.mark.parametrize("words", ['"', "a OR", "NEAR(", "col:x", "*", "100%_!", "-x", "()"])
+def test_search_takes_any_typing_as_words(store: Store, words: str) -> None:
+    exchange(store, store.create("t", "", {}), "plain", "text")
+    assert find(store, words) == []
+
+
+def test_search_follows_a_growing_answer(store: Store) -> None:
+    conversation = store.create("Stream", "", {})
+    said = store.add(conversation.id, None, "assistant")
+    store.update(said.id, "alpha", None, [], {})
+    store.update(said.id, "alpha beta", None, [], {})
+    assert find(store, "beta") and find(store, "alpha")
+    store.delete(conversation.id)
+    assert find(store, "alpha") == [] and store.rows("SELECT count(*) FROM turn") == [(0,)]
+
+
+def test_a_failed_transaction_changes_nothing(store: Store) -> None:
+    conversation = store.create("Safe", "", {})
+    with pytest.raises(RuntimeError), store.transaction():
+        store.rename(conversation.id, "Broken")
+        raise RuntimeError
+    kept = store.conversation(conversation.id)
+    assert kept is not None and kept.title == "Safe"

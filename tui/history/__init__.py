@@ -1,0 +1,1 @@
+"""Conversations in SQLite: every turn, every branch."""
