@@ -1,0 +1,75 @@
+"""What a user may set for an answer, checked."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from specdec_onnx.models.errors import SpecdecError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """How an answer is sampled and when it ends. Raises SpecdecError for a value outside its range.
+
+    Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalties of 1, 0, 0 are off. The repetition penalty looks
+    at prompt and output (Hugging Face), presence and frequency at the output only (OpenAI). The bias is added to
+    logits; -inf bans a token.
+    """
+
+    max_new_tokens: int = 512
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        _check(self)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
+        return self.temperature == 0
+
+    @property
+    def penalised(self) -> bool:
+        """Whether a token's score depends on the tokens before it."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+
+
+_RANGES: dict[str, tuple[type, float, float, str]] = {
+    "max_new_tokens": (int, 1, math.inf, "1 or more"),
+    "temperature": (float, 0, 1e6, "0 (greedy) or more"),
+    "top_k": (int, 0, math.inf, "0 (off) or more"),
+    "top_p": (float, 5e-324, 1, "above 0 and at most 1"),
+    "min_p": (float, 0, math.nextafter(1, 0), "at least 0 and below 1"),
+    "repetition_penalty": (float, 5e-324, 1e6, "above 0"),
+    "presence_penalty": (float, -1e6, 1e6, "a number"),
+    "frequency_penalty": (float, -1e6, 1e6, "a number"),
+}
+
+
+def _check(parameters: Parameters) -> None:
+    for name, (kind, low, high, words) in _RANGES.items():
+        value = getattr(parameters, name)
+        fits = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
+        if not (fits and low <= value <= high):
+            raise SpecdecError(f"{name} is {value!r}", f"it must be {words}")
+    seed = parameters.seed
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
+        raise SpecdecError(
+            f"seed is {seed!r}", "it must be a whole number, 0 or more", "leave it out for a fresh one"
+        )
+    if not all(isinstance(text, str) and text for text in parameters.stop):
+        raise SpecdecError(f"stop is {parameters.stop!r}", "each stop must be a text that isn't empty")
+    for token, bias in parameters.logit_bias.items():
+        if not isinstance(token, int) or token < 0 or not bias < math.inf:
+            raise SpecdecError(
+                f"logit_bias is {{{token!r}: {bias!r}}}", "it maps token ids to numbers (-inf bans)"
+            )
