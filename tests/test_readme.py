@@ -1,0 +1,45 @@
+"""The README's commands are real: the test command is CI's, and every example parses."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from specdec_onnx.tui.cli import build_parser
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    """Every line of the README's shell blocks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+def specdec_arguments() -> list[list[str]]:
+    """The arguments of each `specdec` call in them."""
+    calls = [part.strip() for line in commands() for part in re.split(r"&&|\|", line)]
+    words = [shlex.split(call) for call in calls]
+    return [call[1:] for call in words if Path(call[0]).name == "specdec"]
+
+
+def test_first_command_ends_in_the_demo() -> None:
+    assert commands()[0].endswith("&& .venv/bin/specdec demo")
+
+
+def test_ci_runs_the_test_command() -> None:
+    test_command = commands()[1]
+    assert test_command.endswith("tests/check.py")
+    assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == test_command
+
+
+@pytest.mark.parametrize("arguments", specdec_arguments(), ids=shlex.join)
+def test_example_parses(arguments: list[str]) -> None:
+    assert build_parser(arguments[0]).parse_args(arguments).command == arguments[0]
+
+
+def test_there_is_an_example_of_each_command() -> None:
+    shown = {arguments[0] for arguments in specdec_arguments()}
+    assert {"run", "bench", "demo"} <= shown

@@ -1,0 +1,93 @@
+"""The `specdec` command line: exit codes, messages, no tracebacks."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from specdec_onnx import __version__
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui import cli
+
+Install = Callable[[Callable[[argparse.Namespace], int]], None]
+
+
+@pytest.fixture
+def run_as(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put a function of the test's own in the place of every command."""
+
+    def install(run: Callable[[argparse.Namespace], int]) -> None:
+        module = SimpleNamespace(add_arguments=lambda parser: None, run=run)
+        monkeypatch.setattr(cli, "command", lambda name: module)
+        monkeypatch.delenv("SPECDEC_DEBUG", raising=False)
+
+    return install
+
+
+def raising(error: BaseException) -> Callable[[argparse.Namespace], int]:
+    def run(args: argparse.Namespace) -> int:
+        raise error
+
+    return run
+
+
+def test_a_command_decides_the_exit_code(run_as: Install) -> None:
+    run_as(lambda args: 7)
+    assert cli.main(["demo"]) == 7
+
+
+def test_user_errors_have_no_traceback(run_as: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    run_as(raising(SpecdecError("the file is torn", "it ends early", "download it again")))
+    assert cli.main(["demo"]) == 2
+    assert capsys.readouterr() == ("", "the file is torn\n  why: it ends early\n  try: download it again\n")
+
+
+def test_our_own_errors_say_how_to_see_more(run_as: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    run_as(raising(ZeroDivisionError("division by zero")))
+    assert cli.main(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("ZeroDivisionError: division by zero\n") and "SPECDEC_DEBUG=1" in said
+
+
+def test_debug_shows_the_traceback(run_as: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_as(raising(SpecdecError("no")))
+    monkeypatch.setenv("SPECDEC_DEBUG", "1")
+    with pytest.raises(SpecdecError):
+        cli.main(["demo"])
+
+
+def test_interrupt_is_130(run_as: Install) -> None:
+    run_as(raising(KeyboardInterrupt()))
+    assert cli.main(["demo"]) == 130
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"specdec-onnx {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["run"], ["bench", "pair", "--modes", "fast"]])
+def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2 and "usage: specdec" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    code = (
+        "import argparse, sys, types\n"
+        "from specdec_onnx.tui import cli\n"
+        "def run(args):\n"
+        "    while True: print('x' * 1000, flush=True)\n"
+        "cli.command = lambda name: types.SimpleNamespace(add_arguments=lambda p: None, run=run)\n"
+        "sys.exit(cli.main(['demo']))"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None and writer.stderr is not None
+    writer.stdout.read(10)
+    writer.stdout.close()
+    assert (writer.stderr.read(), writer.wait(timeout=30)) == (b"", 141)

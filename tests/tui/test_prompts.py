@@ -1,0 +1,78 @@
+"""Benchmark prompt files: the formats people have, and what is said about broken ones."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.bench.prompts import Prompt, built_in_prompts, read_prompts
+
+
+def write(file: Path, *lines: Any) -> Path:
+    text = "\n".join(
+        line if isinstance(line, str) else json.dumps(line, ensure_ascii=False) for line in lines
+    )
+    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+    return file
+
+
+def test_own_format(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.jsonl", {"category": "prose", "prompt": "Hi"}, "", {"prompt": "Ho"})
+    assert read_prompts(file) == [Prompt("prose", ("Hi",)), Prompt("all", ("Ho",))]
+
+
+def test_spec_bench_conversations(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "p.jsonl", {"question_id": 81, "category": "writing", "turns": ["first", "second"]}
+    )
+    assert read_prompts(file) == [Prompt("writing", ("first",))]
+    assert read_prompts(file, all_turns=True) == [Prompt("writing", ("first", "second"))]
+
+
+def test_human_eval_gzipped(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.jsonl.gz", {"task_id": "HumanEval/0", "prompt": "def f():\n", "test": "…"})
+    assert read_prompts(file) == [Prompt("code", ("def f():\n",))]
+
+
+def test_limit_takes_the_first(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.jsonl", *({"prompt": str(number)} for number in range(5)))
+    assert [prompt.turns for prompt in read_prompts(file, limit=2)] == [("0",), ("1",)]
+
+
+def test_line_separators_inside_a_prompt_do_not_end_the_line(tmp_path: Path) -> None:
+    file = write(tmp_path / "p.jsonl", {"prompt": "a\u2028b\x85c"})
+    assert read_prompts(file)[0].turns == ("a\u2028b\x85c",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['{"prompt": "a"}', "{oops"], ":2 is not JSON"),
+        (["[1]"], ":1 is not a JSON object"),
+        ([{"category": "x"}], ":1 has no prompt"),
+        ([{"turns": []}], ":1 has no prompt"),
+        ([{"turns": [1]}], ":1 has no prompt"),
+        ([{"prompt": ""}], ":1 has no prompt"),
+        ([""], "has no prompts"),
+    ],
+)
+def test_broken_files(tmp_path: Path, lines: list[Any], said: str) -> None:
+    with pytest.raises(SpecdecError, match=said):
+        read_prompts(write(tmp_path / "p.jsonl", *lines))
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(b'{"prompt": "a"}')[:-4])
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "caf\xe9"}')
+    for name in ("missing.jsonl", "torn.gz", "latin.jsonl"):
+        with pytest.raises(SpecdecError, match="cannot read prompts"):
+            read_prompts(tmp_path / name)
+
+
+def test_built_in_prompts_cover_many_kinds() -> None:
+    prompts = built_in_prompts()
+    assert len(prompts) == 12 and len({prompt.category for prompt in prompts}) >= 8
+    assert built_in_prompts(limit=3) == prompts[:3]

@@ -1,0 +1,1 @@
+"""What `specdec bench` does: read prompts, measure modes, report."""

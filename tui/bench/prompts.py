@@ -1,0 +1,65 @@
+"""Benchmark prompts from the files people already have."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.models.errors import SpecdecError
+
+FORMATS = '{"category", "prompt"}, Spec-Bench {"category", "turns"} or HumanEval {"task_id", "prompt"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One conversation to measure: the user's turns, the model answers each."""
+
+    category: str
+    turns: tuple[str, ...]
+
+
+def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = False) -> list[Prompt]:
+    """The prompts of a JSON-lines file (also gzipped); SpecdecError names the line that is wrong.
+
+    Of a conversation only the first turn is kept unless `all_turns`.
+    """
+    prompts = [_prompt(value, f"{path}:{number}", all_turns) for number, value in _objects(path)]
+    if not prompts:
+        raise SpecdecError(f"{path} has no prompts", fix=f"one JSON object a line: {FORMATS}")
+    return prompts[:limit]
+
+
+def built_in_prompts(*, limit: int | None = None) -> list[Prompt]:
+    """A dozen prompts of our own, of the kinds that people give a local model."""
+    return read_prompts(Path(__file__).with_name("prompts.jsonl"), limit=limit)
+
+
+def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise SpecdecError(f"{path}:{number} is not JSON", str(error)) from error
+        if not isinstance(value, dict):
+            raise SpecdecError(f"{path}:{number} is not a JSON object", fix=f"one object a line: {FORMATS}")
+        yield number, value
+
+
+def _text(path: Path) -> str:
+    read: Callable[[bytes], bytes] = gzip.decompress if path.suffix == ".gz" else bytes
+    try:
+        return read(path.read_bytes()).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise SpecdecError(f"cannot read prompts from {path}", str(error)) from error
+
+
+def _prompt(value: Mapping[str, Any], where: str, all_turns: bool) -> Prompt:
+    turns = value.get("turns", [value.get("prompt")])
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
+        raise SpecdecError(f"{where} has no prompt", fix=f"known formats: {FORMATS}")
+    category = "code" if "task_id" in value else "all"
+    return Prompt(str(value.get("category", category)), tuple(turns if all_turns else turns[:1]))

@@ -1,0 +1,94 @@
+"""The `specdec` command: find the command module, run it, turn errors into exit codes."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from specdec_onnx import __version__
+from specdec_onnx.models.errors import SpecdecError
+
+COMMANDS = {
+    "run": "answer one prompt, streaming to stdout",
+    "bench": "measure how much faster each mode is, and that it changes no token",
+    "demo": "get a model pair and watch it answer plainly and speculatively",
+}
+BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE = 2, 1, 130, 141
+
+
+class Command(Protocol):
+    """What each module of `tui/commands` offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's own arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work; the result is the exit code."""
+
+
+def command(name: str) -> Command:
+    """The module behind one command; it imports nothing heavy until it runs."""
+    return cast(Command, import_module(f"specdec_onnx.tui.commands.{name}"))
+
+
+def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The whole command line; only the chosen command's module is imported."""
+    parser = argparse.ArgumentParser(
+        prog="specdec",
+        description="Speculative decoding for local language models: faster, and never a different token.",
+        epilog="Prepare models of your own with specdec-export.",
+    )
+    parser.add_argument("--version", action="version", version=f"specdec-onnx {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        child = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == chosen:
+            command(name).add_arguments(child)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `specdec`; the result is the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    args = build_parser(chosen).parse_args(arguments)
+    _never_fail_to_print()
+    try:
+        return _flushed(command(args.command).run(args))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered must not raise again when the interpreter closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
+    except Exception as error:
+        if os.environ.get("SPECDEC_DEBUG"):
+            raise
+        return _report(error)
+
+
+def _flushed(code: int) -> int:
+    sys.stdout.flush()
+    return code
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that lacks a character shows a replacement instead of ending the answer."""
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="replace")
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, SpecdecError):
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
+    return INTERNAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

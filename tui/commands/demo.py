@@ -1,0 +1,96 @@
+"""`specdec demo`: one command from nothing to two answers side by side."""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from specdec_onnx.runtime.engine import Engine
+    from specdec_onnx.tui.bench.measure import Run
+
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """One pair, the mode to compare with plain decoding, and a prompt that suits it."""
+
+    pair: str
+    mode: str
+    prompt: str
+
+
+CODING = Show(
+    "qwen2.5-coder-1.5b",
+    "auto",
+    "Write a Python class `LRUCache` with `get` and `put` in O(1), with type hints and docstrings. "
+    "Then show how to use it.",
+)
+LOOKUP = Show(
+    "smollm2-135m",
+    "suffix",
+    "Copy this function and rename the variable `total` to `result`:\n\n"
+    "def average(numbers):\n    total = 0\n    for number in numbers:\n        total = total + number\n"
+    "    return total / len(numbers)\n",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which pair to show, and how long the answer may get."""
+    parser.add_argument(
+        "--small", action="store_true", help="a small model that looks drafts up in the text so far"
+    )
+    parser.add_argument("--prompt", metavar="TEXT", help="answer this in place of the built-in prompt")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=int,
+        default=256,
+        metavar="N",
+        help="length of the answer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Download and export what is missing, answer twice, and compare."""
+    from rich.console import Console
+
+    from specdec_onnx.runtime.engine import load
+    from specdec_onnx.tui.prepare import prepare
+    from specdec_onnx.tui.side_by_side import side_by_side
+
+    show = LOOKUP if args.small else CODING
+    folder = prepare(show.pair)
+    print(f"loading {folder}", file=sys.stderr)
+    engine = load(folder, threads=args.threads)
+    prompt = args.prompt or show.prompt
+    _warm_up(engine, show.mode)
+    console = Console()
+    console.print(f"\n[bold]prompt[/]  {prompt}", highlight=False)
+    plain = _answer(engine, prompt, "plain", args.max_new_tokens, console)
+    fast = _answer(engine, prompt, show.mode, args.max_new_tokens, console)
+    console.print(side_by_side(plain, fast))
+    return 0 if plain.tokens == fast.tokens else 1
+
+
+def _warm_up(engine: "Engine", mode: str) -> None:
+    for each in ("plain", mode):
+        engine.generate("Hello", mode=each, max_new_tokens=WARM_UP_TOKENS)
+
+
+def _answer(engine: "Engine", prompt: str, mode: str, most: int, console: "Console") -> "Run":
+    """Stream one answer to the terminal."""
+    from specdec_onnx.tui.bench.measure import Run
+
+    console.rule(f"[bold]{mode}", align="left")
+    tokens: list[int] = []
+    for step in engine.stream(prompt, mode=mode, max_new_tokens=most):
+        tokens += step.tokens
+        print(step.text, end="", flush=True)
+    print()
+    return Run("demo", mode, tuple(tokens), (engine.last.statistics,))

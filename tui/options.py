@@ -1,0 +1,77 @@
+"""Command-line options that several commands share, and what they turn into."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec_onnx.runtime.engine import Engine
+    from specdec_onnx.runtime.sampling import Parameters
+
+MODES = ("plain", "suffix", "draft", "auto")
+
+SAMPLING: dict[str, tuple[type, str]] = {
+    "max_new_tokens": (int, "stop after N new tokens"),
+    "temperature": (float, "0 takes the likeliest token each time"),
+    "top_k": (int, "sample among the N likeliest tokens only"),
+    "top_p": (float, "sample among the likeliest tokens that hold this much probability"),
+    "min_p": (float, "drop tokens less likely than this share of the likeliest"),
+    "repetition_penalty": (float, "divide the score of tokens already seen (1 is off)"),
+    "presence_penalty": (float, "take this off the score of tokens already written"),
+    "frequency_penalty": (float, "take this off for each time a token was written"),
+    "seed": (int, "makes sampling repeatable"),
+}
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR and where and how to run it."""
+    parser.add_argument(
+        "pair", metavar="PAIR", help="a folder made by specdec-export, or the name of an exported pair"
+    )
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--draft", type=Path, metavar="FOLDER", help="use this draft model in place of the pair's"
+    )
+    group.add_argument("--device", default="cpu", help="where to run (default: %(default)s)")
+    group.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
+    )
+    group.add_argument(
+        "--context", type=int, metavar="N", help="most tokens to hold (default: as the model allows)"
+    )
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    """The fields of `Parameters`; one that is not given keeps the default of `Parameters`."""
+    group = parser.add_argument_group("sampling")
+    for name, (kind, text) in SAMPLING.items():
+        metavar = "N" if kind is int else "X"
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
+    group.add_argument(
+        "--stop",
+        action="append",
+        metavar="TEXT",
+        default=argparse.SUPPRESS,
+        help="end before this text (repeatable)",
+    )
+
+
+def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
+    """The sampling options that were given, over the command's own defaults."""
+    from specdec_onnx.runtime.sampling import Parameters
+
+    given = {name: value for name, value in vars(args).items() if name in SAMPLING}
+    if stop := getattr(args, "stop", None):
+        given["stop"] = tuple(stop)
+    return Parameters(**(defaults | given))
+
+
+def load_engine(args: argparse.Namespace) -> "Engine":
+    """Open the pair that the options name."""
+    from specdec_onnx.runtime.engine import load
+    from specdec_onnx.tui.pairs import locate
+
+    return load(
+        locate(args.pair), draft=args.draft, device=args.device, threads=args.threads, context=args.context
+    )
