@@ -3,7 +3,7 @@
 import filecmp
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
@@ -18,7 +18,7 @@ class Compatibility:
     """`problems` forbid drafting (an id means two things); `notes` are differences that do no harm."""
 
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -52,29 +52,28 @@ def _special_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
 
 
 def _id_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
-    if ours.vocabulary == theirs.vocabulary:
+    mine, other = ours.spellings, theirs.spellings
+    if mine == other:
         return []
-    mine = {token: text for text, token in ours.vocabulary.items()}
-    other = {token: text for text, token in theirs.vocabulary.items()}
-    differ = sorted(token for token, text in other.items() if token < ours.size and mine.get(token) != text)
-    beyond = sorted(token for token in other if token >= ours.size)
+    both = enumerate(zip(mine, other, strict=False))
+    differ = [token for token, (our, their) in both if their is not None and our != their]
+    beyond = [token for token in range(ours.size, theirs.size) if other[token] is not None]
     problems = []
     if differ:
-        listed = _listed([_difference(ours, theirs, token) for token in differ])
+        listed = _listed(differ, lambda token: _difference(ours, theirs, token))
         problems.append(f"{len(differ):,} of {min(ours.size, theirs.size):,} ids differ: {listed}")
     if beyond:
-        listed = _listed([f"{token} is {_quoted(theirs.token_text(token))}" for token in beyond])
-        problems.append(
-            f"{len(beyond):,} of the draft's ids lie beyond the target's vocabulary of {ours.size:,}: {listed}"
-        )
+        listed = _listed(beyond, lambda token: f"{token} is {_quoted(theirs.token_text(token))}")
+        whose = f"{len(beyond):,} of the draft's ids lie beyond the target's vocabulary of {ours.size:,}"
+        problems.append(f"{whose}: {listed}")
     return problems
 
 
 def _difference(ours: Tokenizer, theirs: Tokenizer, token: int) -> str:
     mine, other = ours.token_text(token), theirs.token_text(token)
     if mine == other:  # parts of a character all read U+FFFD: show how the vocabulary spells them
-        mine, other = ours.spelling(token) or "", theirs.spelling(token) or ""
-    has = _quoted(mine) if ours.spelling(token) is not None else "nothing"
+        mine, other = ours.spellings[token] or "", theirs.spellings[token] or ""
+    has = _quoted(mine) if ours.spellings[token] is not None else "nothing"
     return f"token {token} is {has} in the target but {_quoted(other)} in the draft"
 
 
@@ -98,8 +97,9 @@ def _folder_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
 
 def _tokenizer_notes(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
     notes = []
-    unknown = len(ours.vocabulary.keys() - theirs.vocabulary.keys())
-    if unknown:
+    unknown = sum(text is None for text in theirs.spellings[: ours.size]) + max(0, ours.size - theirs.size)
+    unknown -= sum(text is None for text in ours.spellings)
+    if unknown > 0:
         notes.append(f"{unknown:,} of the target's tokens are unknown to the draft: it never proposes them")
     if ours.special_tokens != theirs.special_tokens:
         notes.append("the two mark different tokens as special: the target's marks hold")
@@ -108,9 +108,9 @@ def _tokenizer_notes(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
     return notes
 
 
-def _listed(items: list[str]) -> str:
-    more = len(items) - _SHOWN
-    return "; ".join(items[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+def _listed(tokens: list[int], describe: Callable[[int], str]) -> str:
+    more = len(tokens) - _SHOWN
+    return "; ".join(map(describe, tokens[:_SHOWN])) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def _quoted(text: str) -> str:

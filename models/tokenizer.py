@@ -45,23 +45,23 @@ class Tokenizer:
         """Id of the token spelled `text` in the vocabulary (special tokens: their own text)."""
         return self.raw.token_to_id(text)
 
-    def spelling(self, token: int) -> str | None:
-        """How the vocabulary spells one id (byte-level alphabet and all), or None for an id without a token."""
-        return self.raw.id_to_token(int(token))
-
     def token_text(self, token: int) -> str:
         """Readable text of one id, special tokens included; "" for an id without a token."""
         return self.raw.decode([int(token)], skip_special_tokens=False)
 
     @cached_property
-    def vocabulary(self) -> dict[str, int]:
-        """Every token's spelling and id, added tokens included."""
-        return self.raw.get_vocab(with_added_tokens=True)
+    def spellings(self) -> list[str | None]:
+        """The vocabulary's spelling of each id [size]; None where an id has no token."""
+        dense = list(map(self.raw.id_to_token, range(self.raw.get_vocab_size(with_added_tokens=True))))
+        if None not in dense:
+            return dense
+        highest = max(self.raw.get_vocab(with_added_tokens=True).values())
+        return list(map(self.raw.id_to_token, range(highest + 1)))
 
-    @cached_property
+    @property
     def size(self) -> int:
         """1 + the highest id that has a token: logits from here on belong to padding."""
-        return max(self.vocabulary.values(), default=-1) + 1
+        return len(self.spellings)
 
     @cached_property
     def special_tokens(self) -> dict[str, int]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.folders import SPECIAL, byte_level_tokenizer
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers import models
 from tokenizers.processors import TemplateProcessing
 
 from specdec_onnx.models.errors import SpecdecError
@@ -43,7 +45,12 @@ def test_size_counts_to_the_last_token_and_padding_is_silent(tokenizer: Tokenize
     assert tokenizer.size == 256 + len("ello") + len("orld") + len(SPECIAL)
     assert tokenizer.token_text(tokenizer.size) == ""
     assert tokenizer.decode([tokenizer.size + 5, *tokenizer.encode("x")]) == "x"
-    assert tokenizer.spelling(tokenizer.size) is None
+
+
+def test_size_counts_over_holes() -> None:
+    tokenizer = Tokenizer(RawTokenizer(models.BPE(vocab={"a": 0, "b": 2, "c": 5}, merges=[])))
+    assert tokenizer.spellings == ["a", None, "b", None, None, "c"]
+    assert tokenizer.size == 6
 
 
 def test_no_bos_is_added_but_the_models_prefix_is_known() -> None:
