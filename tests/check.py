@@ -32,7 +32,7 @@ def main() -> int:
         [python, "-m", "pytest", *sys.argv[1:]],
     ]
     for step in steps:
-        code = subprocess.run(step, cwd=ROOT).returncode
+        code = subprocess.run(step, cwd=ROOT, check=False).returncode
         if code:
             return code
     return 0
