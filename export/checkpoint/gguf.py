@@ -1,0 +1,99 @@
+"""A GGUF file as a checkpoint."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.export.checkpoint.base import Source
+from specdec_onnx.export.checkpoint.gguf_config import gguf_config
+from specdec_onnx.export.checkpoint.gguf_families import ROPE_FACTORS, Slot, family_of, slots
+from specdec_onnx.export.checkpoint.gguf_file import READABLE, StoredTensor, read_gguf
+from specdec_onnx.export.checkpoint.gguf_tokenizer import GgufTokenizer
+from specdec_onnx.models.errors import SpecdecError
+
+
+class GgufCheckpoint:
+    """A GGUF file under Hugging Face names; opening it checks everything but the values (SpecdecError)."""
+
+    def __init__(self, path: Path) -> None:
+        self.gguf = read_gguf(path)
+        self.config: dict[str, Any] = gguf_config(self.gguf)
+        self.source = Source(self.gguf.metadata.get("general.name") or path.stem, path.name, (path,))
+        self._tensors = dict(self._named())
+        self.tokenizer = GgufTokenizer(path.name, self.gguf.metadata, self.config["vocab_size"])
+
+    def names(self) -> frozenset[str]:
+        """Every tensor's Hugging Face name."""
+        return frozenset(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape [out, in], without reading the data."""
+        return self._find(name)[0].shape
+
+    def block_type(self, name: str) -> str:
+        """The GGUF block type: "F32", "Q4_K", ..."""
+        return self._find(name)[0].type
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32 [out, in], its rotary rows in Hugging Face's order."""
+        stored, slot = self._find(name)
+        values = stored.dequantized()
+        return split_halves(values, self.config["head_dim"]) if slot.interleaved else values
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """Rebuild tokenizer.json and the files beside it from the metadata."""
+        self.tokenizer.write(folder)
+
+    def _find(self, name: str) -> tuple[StoredTensor, Slot]:
+        if name not in self._tensors:
+            raise SpecdecError(f"{self.source.file} has no tensor {name}", "the model's family needs it")
+        return self._tensors[name]
+
+    def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
+        family = family_of(self.source.file, self.gguf.metadata)
+        known = slots(family, self.config["num_hidden_layers"])
+        self._refuse_unknown(self.gguf.tensors.keys() - known.keys() - {ROPE_FACTORS})
+        lengths = _lengths(self.config)
+        for name, slot in known.items():
+            stored = self.gguf.tensors.get(name)
+            if stored:
+                yield slot.name, (self._checked(stored, tuple(lengths[axis] for axis in slot.axes)), slot)
+            elif slot.required:
+                raise self._problem(f"it has no tensor {name}", "download it again, or choose another file")
+
+    def _refuse_unknown(self, names: set[str]) -> None:
+        if names:
+            shown = ", ".join(sorted(names)[:3])
+            why = f"it holds tensors its architecture is not known to have: {shown}"
+            raise self._problem(why, "choose a model without them")
+
+    def _checked(self, stored: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
+        if stored.type not in READABLE:
+            why = f"{stored.name} is stored as {stored.type}, which is not read"
+            raise self._problem(why, f"take a file quantized as one of {', '.join(sorted(READABLE))}")
+        if stored.shape != shape:
+            why = f"{stored.name} has shape {list(stored.shape)}, its metadata says {list(shape)}"
+            raise self._problem(why, "convert the model again")
+        return stored
+
+    def _problem(self, why: str, fix: str) -> SpecdecError:
+        return SpecdecError(f"{self.source.file} cannot be exported", why, fix)
+
+
+def split_halves(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:
+    """Undo llama.cpp's row order: within each head 0, d/2, 1, d/2 + 1, ... becomes 0, 1, 2, ... along axis 0."""
+    pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+
+
+def _lengths(config: dict[str, Any]) -> dict[str, int]:
+    return {
+        "vocab": config["vocab_size"],
+        "hidden": config["hidden_size"],
+        "inner": config["intermediate_size"],
+        "query": config["num_attention_heads"] * config["head_dim"],
+        "key": config["num_key_value_heads"] * config["head_dim"],
+    }

@@ -1,0 +1,137 @@
+"""A Hugging Face config.json from a GGUF file's metadata: everything is read, nothing is assumed of a model."""
+
+from collections.abc import Mapping
+from math import log
+from typing import Any
+
+import numpy as np
+
+from specdec_onnx.export.checkpoint.gguf_families import ROPE_FACTORS, Family, family_of
+from specdec_onnx.export.checkpoint.gguf_file import GgufFile
+from specdec_onnx.models.errors import SpecdecError
+
+_YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
+_SCALING_KNOWN = {"type", "factor", "original_context_length", "attn_factor", "finetuned", *_YARN}
+
+
+class Settings:
+    """The metadata entries of one architecture, by the part of their key after it."""
+
+    def __init__(self, file: str, metadata: Mapping[str, Any]) -> None:
+        self.file, self.metadata = file, metadata
+        self.prefix = f"{metadata['general.architecture']}."
+
+    def number(self, key: str, default: float | None = None) -> Any:
+        """One number; floats as the shortest decimal that float32 holds. SpecdecError if missing or no number."""
+        value = self.metadata.get(self.prefix + key, default)
+        if isinstance(value, list) and value and len(set(value)) == 1:
+            value = value[0]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.problem(key, value)
+        return float(str(np.float32(value))) if isinstance(value, float) else value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """One positive whole number; SpecdecError otherwise."""
+        value = self.number(key, default)
+        if not isinstance(value, int) or value < 1:
+            raise self.problem(key, value)
+        return value
+
+    def get(self, key: str) -> Any:
+        """Any entry, or None."""
+        return self.metadata.get(self.prefix + key)
+
+    def group(self, start: str) -> set[str]:
+        """What follows `start` in the keys that begin with it."""
+        whole = self.prefix + start
+        return {key.removeprefix(whole) for key in self.metadata if key.startswith(whole)}
+
+    def problem(self, key: str, value: Any) -> SpecdecError:
+        """The error for an entry that is missing or has a value that cannot be used."""
+        found = "is missing" if value is None else f"is {str(value)[:60]}"
+        why = f"its metadata entry {self.prefix}{key} {found}"
+        return SpecdecError(f"{self.file} does not describe its model", why, "convert the model again")
+
+
+def gguf_config(gguf: GgufFile) -> dict[str, Any]:
+    """The config.json of the model in a GGUF file; SpecdecError for what is missing or not understood."""
+    family = family_of(gguf.path.name, gguf.metadata)
+    settings = Settings(gguf.path.name, gguf.metadata)
+    config = _model(family, gguf) | _sizes(settings) | _rope(settings, gguf) | _token_ids(gguf.metadata)
+    return config | dict(family.settings)
+
+
+def _model(family: Family, gguf: GgufFile) -> dict[str, Any]:
+    names, embedding = gguf.tensors, gguf.tensors.get("token_embd.weight")
+    biased = {"attention_bias": "blk.0.attn_q.bias", "mlp_bias": "blk.0.ffn_up.bias"}
+    return {
+        "architectures": [family.hugging_face],
+        "model_type": family.model_type,
+        "vocab_size": embedding.rows if embedding else 0,
+        "tie_word_embeddings": "output.weight" not in names,
+        "torch_dtype": "float32",
+    } | {key: name in names for key, name in biased.items() if family.optional_biases}
+
+
+def _sizes(settings: Settings) -> dict[str, Any]:
+    hidden, heads = settings.count("embedding_length"), settings.count("attention.head_count")
+    head_dim = settings.count("attention.key_length", hidden // heads)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if settings.count(key, head_dim) != head_dim:
+            raise settings.problem(key, f"{settings.get(key)}, not the head size {head_dim}")
+    if settings.number("expert_count", 0):
+        raise settings.problem(
+            "expert_count", f"{settings.get('expert_count')}: mixtures of experts are not read"
+        )
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": settings.count("feed_forward_length"),
+        "num_hidden_layers": settings.count("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": settings.count("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "max_position_embeddings": settings.count("context_length"),
+        "rms_norm_eps": settings.number("attention.layer_norm_rms_epsilon"),
+    }
+
+
+def _rope(settings: Settings, gguf: GgufFile) -> dict[str, Any]:
+    rope = {"rope_theta": settings.number("rope.freq_base", 10000.0), "rope_scaling": _scaling(settings)}
+    if ROPE_FACTORS in gguf.tensors:
+        rope["rope_freq_factors"] = gguf.tensors[ROPE_FACTORS].dequantized().tolist()
+    return rope
+
+
+def _scaling(settings: Settings) -> dict[str, Any] | None:
+    unknown = settings.group("rope.scaling.") - _SCALING_KNOWN
+    if unknown:
+        raise settings.problem(f"rope.scaling.{min(unknown)}", "not understood")
+    kind = settings.get("rope.scaling.type") or ("linear" if settings.get("rope.scale_linear") else "none")
+    if kind == "none":
+        return None
+    if kind == "linear":
+        key = "rope.scaling.factor" if settings.get("rope.scaling.type") else "rope.scale_linear"
+        return {"rope_type": "linear", "factor": float(settings.number(key))}
+    if kind == "yarn":
+        return _yarn(settings)
+    raise settings.problem("rope.scaling.type", f"{kind!r}; linear and yarn are read")
+
+
+def _yarn(settings: Settings) -> dict[str, Any]:
+    factor = float(settings.number("rope.scaling.factor"))
+    scaling: dict[str, Any] = {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": settings.count("rope.scaling.original_context_length"),
+    }
+    given = settings.group("rope.scaling.")
+    scaling |= {ours: settings.number(f"rope.scaling.{key}") for key, ours in _YARN.items() if key in given}
+    if "attn_factor" in given:  # GGUF multiplies YaRN's own attention factor, Hugging Face replaces it
+        scaling["attention_factor"] = settings.number("rope.scaling.attn_factor") * (0.1 * log(factor) + 1.0)
+    return scaling
+
+
+def _token_ids(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    keys = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
+    ids = {ours: metadata.get(f"tokenizer.ggml.{theirs}_token_id") for ours, theirs in keys.items()}
+    return {key: value for key, value in ids.items() if value is not None}

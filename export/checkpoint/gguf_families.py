@@ -1,0 +1,96 @@
+"""What is known of each GGUF architecture, as data: its tensors' Hugging Face names and axes, and its settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specdec_onnx.models.errors import SpecdecError
+
+Axes = tuple[str, ...]
+
+ROPE_FACTORS = "rope_freqs.weight"
+_SINGLES: Mapping[str, tuple[str, Axes]] = {
+    "token_embd": ("model.embed_tokens", ("vocab", "hidden")),
+    "output_norm": ("model.norm", ("hidden",)),
+    "output": ("lm_head", ("vocab", "hidden")),
+}
+_PER_LAYER: Mapping[str, tuple[str, Axes]] = {
+    "attn_norm": ("input_layernorm", ("hidden",)),
+    "attn_q": ("self_attn.q_proj", ("query", "hidden")),
+    "attn_k": ("self_attn.k_proj", ("key", "hidden")),
+    "attn_v": ("self_attn.v_proj", ("key", "hidden")),
+    "attn_output": ("self_attn.o_proj", ("hidden", "query")),
+    "ffn_norm": ("post_attention_layernorm", ("hidden",)),
+    "ffn_gate": ("mlp.gate_proj", ("inner", "hidden")),
+    "ffn_up": ("mlp.up_proj", ("inner", "hidden")),
+    "ffn_down": ("mlp.down_proj", ("hidden", "inner")),
+}
+_LINEAR = frozenset(name for name, (_, axes) in _PER_LAYER.items() if len(axes) == 2)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture; `interleaved` tensors hold each head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ..."""
+
+    model_type: str
+    hugging_face: str
+    biases: frozenset[str] = frozenset()
+    optional_biases: frozenset[str] = frozenset()
+    interleaved: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"hidden_act": "silu"})
+    singles: Mapping[str, tuple[str, Axes]] = field(default_factory=lambda: _SINGLES)
+    per_layer: Mapping[str, tuple[str, Axes]] = field(default_factory=lambda: _PER_LAYER)
+
+
+FAMILIES = {
+    "llama": Family(
+        model_type="llama",
+        hugging_face="LlamaForCausalLM",
+        optional_biases=_LINEAR,
+        interleaved=frozenset({"attn_q", "attn_k"}),
+    ),
+    "qwen2": Family(
+        model_type="qwen2",
+        hugging_face="Qwen2ForCausalLM",
+        biases=frozenset({"attn_q", "attn_k", "attn_v"}),
+        settings={"hidden_act": "silu", "use_sliding_window": False},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor a model of a family has, or may have."""
+
+    name: str
+    axes: Axes
+    required: bool
+    interleaved: bool
+
+
+def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
+    """The family that `general.architecture` names; SpecdecError if it is none of FAMILIES."""
+    name = metadata.get("general.architecture")
+    if name in FAMILIES:
+        return FAMILIES[name]
+    raise SpecdecError(
+        f"{file} holds a model of {f'architecture {name!r}' if name else 'no named architecture'}",
+        f"GGUF files of {', '.join(sorted(FAMILIES))} can be read",
+        "choose a model of one of these architectures",
+    )
+
+
+def slots(family: Family, layers: int) -> dict[str, Slot]:
+    """Every tensor of a model with `layers` layers, by its GGUF name."""
+    stems = [(stem, stem, *entry) for stem, entry in family.singles.items()]
+    for layer in range(layers):
+        ours = f"model.layers.{layer}"
+        named = family.per_layer.items()
+        stems += [(f"blk.{layer}.{kind}", kind, f"{ours}.{name}", axes) for kind, (name, axes) in named]
+    found: dict[str, Slot] = {}
+    for stem, kind, name, axes in stems:
+        interleaved = kind in family.interleaved
+        found[f"{stem}.weight"] = Slot(f"{name}.weight", axes, kind != "output", interleaved)
+        if kind in family.biases | family.optional_biases:
+            found[f"{stem}.bias"] = Slot(f"{name}.bias", axes[:1], kind in family.biases, interleaved)
+    return found

@@ -1,0 +1,129 @@
+"""A Hugging Face tokenizer rebuilt from what a GGUF file says of its own."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+
+from specdec_onnx.export.checkpoint.pretokenizers import KINDS, Kind
+from specdec_onnx.export.checkpoint.tokenizer_files import TokenizerFacts, write_settings
+from specdec_onnx.models.errors import SpecdecError
+
+_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+_ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+_FURTHER_ENDS = ("eot", "eom")
+_END_TEXTS = frozenset({"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"})
+
+
+class GgufTokenizer:
+    """The tokenizer in a GGUF file's metadata; SpecdecError if its kind is unknown or it does not fit the model."""
+
+    def __init__(self, file: str, metadata: Mapping[str, Any], vocab_size: int) -> None:
+        self.file, self.metadata = file, metadata
+        self.kind = self._kind()
+        self.tokens: list[str] = self._entry("tokens")
+        self.types: list[int] = self._entry("token_type")
+        self.merges: list[str] = self._entry("merges")
+        if len(self.tokens) != len(self.types) or len(self.tokens) > vocab_size:
+            sizes = f"{len(self.tokens)} tokens, {len(self.types)} types, {vocab_size} embedding rows"
+            raise self._problem(f"its vocabulary does not fit: {sizes}")
+
+    def build(self) -> Tokenizer:
+        """The tokenizer, with padding entries (which no text encodes to) left out."""
+        tokenizer = Tokenizer(self._model())
+        tokenizer.normalizer = self.kind.normalizer()
+        tokenizer.pre_tokenizer = self.kind.pre_tokenizer()
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.post_processor = self._post_processor()
+        added = self.added()
+        tokenizer.add_special_tokens([token for token in added.values() if token.special])
+        tokenizer.add_tokens([token for token in added.values() if not token.special])
+        return tokenizer
+
+    def added(self) -> dict[int, AddedToken]:
+        """Tokens that are found in text as a whole, by id: control tokens are special, user-defined ones are not."""
+        kinds = {_CONTROL: True, _USER_DEFINED: False}
+        return {
+            index: AddedToken(self.tokens[index], special=kinds[kind], normalized=False)
+            for index, kind in enumerate(self.types)
+            if kind in kinds
+        }
+
+    def facts(self) -> TokenizerFacts:
+        """What the small files beside tokenizer.json say."""
+        ids = {role: self._id(key) for role, key in _ROLES.items()}
+        return TokenizerFacts(
+            tokenizer_class=self.kind.tokenizer_class,
+            added=self.added(),
+            ids={role: index for role, index in ids.items() if index is not None},
+            texts={role: self.tokens[index] for role, index in ids.items() if index is not None},
+            ends=self._ends(),
+            adds_bos=self._adds_bos(),
+            context=self._context(),
+            chat_template=self.metadata.get("tokenizer.chat_template"),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write tokenizer.json and the files beside it into an existing folder."""
+        self.build().save(str(folder / "tokenizer.json"), pretty=False)
+        write_settings(folder, self.facts())
+
+    def _model(self) -> models.BPE:
+        vocabulary: dict[str, int] = {}
+        for index, token in enumerate(self.tokens):
+            if self.types[index] != _UNUSED:
+                vocabulary.setdefault(token, index)
+        merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in self.merges)]
+        for left, right in merges:
+            if not (left in vocabulary and right in vocabulary and left + right in vocabulary):
+                raise self._problem(f"it merges {left!r} with {right!r}, which are not all tokens")
+        return models.BPE(vocabulary, merges, ignore_merges=self.kind.whole_words_first)
+
+    def _post_processor(self) -> processors.PostProcessor:
+        plain, bos = processors.ByteLevel(trim_offsets=False), self._id("bos")
+        if not self._adds_bos() or bos is None:
+            return plain
+        text = self.tokens[bos]
+        first = processors.TemplateProcessing(f"{text} $A", f"{text} $A {text}:1 $B:1", [(text, bos)])
+        return processors.Sequence([plain, first])
+
+    def _adds_bos(self) -> bool:
+        return bool(self.metadata.get("tokenizer.ggml.add_bos_token", self.kind.adds_bos))
+
+    def _ends(self) -> tuple[int, ...]:
+        named = [self._id(key) for key in ("eos", *_FURTHER_ENDS)]
+        known = [
+            index for index, token in self.added().items() if token.special and token.content in _END_TEXTS
+        ]
+        return tuple(dict.fromkeys(index for index in [*named, *known] if index is not None))
+
+    def _id(self, key: str) -> int | None:
+        index = self.metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if not isinstance(index, int) or not 0 <= index < len(self.tokens):
+            return None
+        return index if self.types[index] != _UNUSED else None
+
+    def _context(self) -> int | None:
+        return self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
+
+    def _kind(self) -> Kind:
+        model, pre = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
+        if model == "gpt2" and pre in KINDS:
+            return KINDS[pre]
+        why = f"its tokenizer is of kind {model!r}, pre-tokenizer {pre!r}"
+        known = (
+            f"gpt2 with one of {', '.join(sorted(KINDS))} can be rebuilt; a safetensors folder has its own"
+        )
+        raise self._problem(why, known)
+
+    def _entry(self, key: str) -> list[Any]:
+        value = self.metadata.get(f"tokenizer.ggml.{key}")
+        if not isinstance(value, list) or not value:
+            raise self._problem(f"its metadata has no tokenizer.ggml.{key}")
+        return value
+
+    def _problem(
+        self, why: str, fix: str = "convert the model again, or choose another file"
+    ) -> SpecdecError:
+        return SpecdecError(f"the tokenizer of {self.file} cannot be rebuilt", why, fix)

@@ -1,0 +1,44 @@
+"""How each kind of byte-level BPE cuts text before merging, as data (GGUF: `tokenizer.ggml.pre`)."""
+
+from dataclasses import dataclass
+
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind; with no `pattern` the byte-level step cuts as GPT-2 does."""
+
+    tokenizer_class: str
+    pattern: str | None = None
+    single_digits: bool = False
+    nfc: bool = False
+    whole_words_first: bool = False  # a word that is itself a token is never merged ("ignore_merges")
+    adds_bos: bool = False
+
+    def pre_tokenizer(self) -> pre_tokenizers.PreTokenizer:
+        """The steps that cut text into words and turn them into the byte alphabet."""
+        steps: list[pre_tokenizers.PreTokenizer] = []
+        if self.single_digits:
+            steps.append(pre_tokenizers.Digits(individual_digits=True))
+        if self.pattern:
+            steps.append(pre_tokenizers.Split(Regex(self.pattern), behavior="isolated"))
+        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=self.pattern is None))
+        return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
+
+    def normalizer(self) -> normalizers.Normalizer | None:
+        """What is done to text before all else, if anything."""
+        return normalizers.NFC() if self.nfc else None
+
+
+KINDS = {
+    "gpt-2": Kind("GPT2Tokenizer"),
+    "smollm": Kind("GPT2Tokenizer", single_digits=True),
+    "qwen2": Kind("Qwen2Tokenizer", rf"{_WORDS}|\p{{N}}|{_REST}", nfc=True),
+    "llama-bpe": Kind(
+        "PreTrainedTokenizerFast", rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}", whole_words_first=True, adds_bos=True
+    ),
+}
