@@ -1,0 +1,101 @@
+"""One model folder: graph, tokenizer, configurations and the facts only the exporter knows."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.export.architecture import Architecture, read_architecture
+from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.genai import model_config
+from specdec_onnx.export.linear import Format
+from specdec_onnx.export.transformer import GRAPH_FILE, Recipe, Step, write_graph
+from specdec_onnx.export.vocabulary import Trimming, added_tokens, trim
+from specdec_onnx.export.weights import Weights
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder, open_model
+
+CONTEXT = 32768
+"""Most positions the rotary tables cover unless another number is asked for."""
+
+_TOOLS = ("specdec-onnx", "onnx", "onnxruntime", "numpy")
+_OWN_KEYS = ("rope_freq_factors",)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make of one checkpoint; `trim` is how many leading token ids a draft's head keeps, None for all."""
+
+    format: Format
+    trim: int | None = None
+    context: int = CONTEXT
+
+
+class ModelWriter:
+    """Fills an empty folder with one model: first what describes it, then the graph."""
+
+    def __init__(self, checkpoint: Checkpoint, folder: Path, order: Order) -> None:
+        """SpecdecError for an unknown family, a missing tensor or an impossible order; nothing is written yet."""
+        self.checkpoint, self.folder, self.order = checkpoint, folder, order
+        self.architecture: Architecture = read_architecture(checkpoint.config)
+        self._weights = Weights(checkpoint, self.architecture)
+        self._positions = min(self.architecture.context, order.context)
+        self.steps = self.architecture.layers + 2
+
+    def describe(self) -> ModelFolder:
+        """Write tokenizer and config.json; the folder can be compared with another one, but not run."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.checkpoint.write_tokenizer(self.folder)
+        config = {key: value for key, value in self.checkpoint.config.items() if key not in _OWN_KEYS}
+        write_json(self.folder / "config.json", config)
+        model = open_model(self.folder, self._graph_folder / GRAPH_FILE)
+        _check_tokenizer(model)
+        return model
+
+    def build(self, step: Step) -> dict[str, int]:
+        """Write the graph and the facts; returns the bytes of each tensor."""
+        recipe = Recipe(self.order.format, self.order.format, self._positions, self._trimming())
+        self._graph_folder.mkdir()
+        sizes = write_graph(self._graph_folder, self._weights, self.architecture, recipe, step)
+        write_json(self.folder / "specdec.json", self._facts(recipe.trimming))
+        model = open_model(self.folder)
+        write_json(self.folder / "genai_config.json", model_config(model, self.architecture, self._positions))
+        return sizes
+
+    @property
+    def _graph_folder(self) -> Path:
+        return self.folder / "onnx"
+
+    def _trimming(self) -> Trimming | None:
+        if self.order.trim is None:
+            return None
+        return trim(self.order.trim, added_tokens(self.folder), self.architecture.vocabulary)
+
+    def _facts(self, trimming: Trimming | None) -> dict[str, Any]:
+        source = self.checkpoint.source
+        facts: dict[str, Any] = {
+            "name": source.name,
+            "format": self.order.format.name,
+            "context_length": self._positions,
+            "source": {"file": source.file, "sha256": source.sha256},
+            "versions": {tool: version(tool) for tool in _TOOLS},
+        }
+        if trimming is not None:
+            facts["trimmed_vocabulary"] = [list(bounds) for bounds in trimming.ranges]
+        return facts
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Readable JSON, the same bytes on every system."""
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+
+
+def _check_tokenizer(model: ModelFolder) -> None:
+    if model.tokenizer.size > model.vocab_size:
+        raise SpecdecError(
+            f"the tokenizer has {model.tokenizer.size} tokens, the model scores only {model.vocab_size}",
+            "they are not from the same model",
+            "get the source again",
+        )

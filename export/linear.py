@@ -1,0 +1,166 @@
+"""Linear layers in each weight format: y = x·Wᵀ as ONNX nodes, W [out, in] float32."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from onnxruntime.capi import _pybind_state as native
+
+from specdec_onnx.export.graph import MICROSOFT, Graph
+from specdec_onnx.models.errors import SpecdecError
+
+_STRIPE_BYTES = 32 << 20
+_LEVELS = 127
+_ZERO_POINT = 128
+
+Matrix = NDArray[np.float32]
+
+
+class Format(Protocol):
+    """How a matrix is stored and multiplied."""
+
+    @property
+    def name(self) -> str:
+        """As people write it: `w8a8`, `int4-128`."""
+        ...
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """Add the nodes of x [1, S, in] · weightᵀ; returns the name of the result [1, S, out]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Float32:
+    """Weights as they are."""
+
+    name: str = "fp32"
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """One MatMul."""
+        stored = graph.weight(f"{name}.weight", np.float32, weight.T.shape, _transposed(weight))
+        return graph.node("MatMul", [x, stored], name)
+
+
+@dataclass(frozen=True)
+class RowwiseInt8:
+    """w8a8: weights int8 per output column, activations int8 per row, exact int32 sums.
+
+    Weights are stored as uint8 with zero point 128: the same grid as int8, but unsigned-by-signed kernels without
+    VNNI add pairs of products in 16 bits and saturate, unsigned-by-unsigned ones do not. Rows never meet: each has
+    its own scale, so a drafted token cannot change the logits of an earlier one.
+    """
+
+    name: str = "w8a8"
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
+        rows, peak = self._quantize_rows(graph, x, name)
+        scales = column_scales(weight)
+        zero = graph.constant("zero_point", np.uint8(_ZERO_POINT))
+        operands = [
+            rows,
+            graph.weight(f"{name}.weight", np.uint8, weight.T.shape, _quantized_stripes(weight, scales)),
+            graph.constant("one", np.float32(1)),
+            graph.constant(f"{name}.scale", scales / np.float32(_LEVELS)),
+        ]
+        product = graph.node(
+            "MatMulIntegerToFloat", [*operands, zero, zero], f"{name}.product", domain=MICROSOFT
+        )
+        return graph.node("Mul", [product, peak], name)
+
+    def _quantize_rows(self, graph: Graph, x: str, name: str) -> tuple[str, str]:
+        """Each row over its own largest magnitude, rounded to 127 steps: uint8 rows and float [1, S, 1] peaks."""
+        magnitude = graph.node("Abs", [x], f"{name}.magnitude")
+        last = graph.constant("last_axis", np.array([-1]))
+        largest = graph.node("ReduceMax", [magnitude, last], f"{name}.largest", keepdims=1)
+        peak = graph.node("Max", [largest, graph.constant("tiny", np.finfo(np.float32).tiny)], f"{name}.peak")
+        unit = graph.node("Div", [x, peak], f"{name}.unit")
+        step = graph.constant("step", np.float32(1 / _LEVELS))
+        zero = graph.constant("zero_point", np.uint8(_ZERO_POINT))
+        return graph.node("QuantizeLinear", [unit, step, zero], f"{name}.rows"), peak
+
+
+@dataclass(frozen=True)
+class WeightOnly:
+    """int4 or int8 weights in blocks along the input, each block with its own scale (MatMulNBits)."""
+
+    bits: int
+    block: int
+
+    @property
+    def name(self) -> str:
+        """`int4-32`, `int8-32`."""
+        return f"int{self.bits}-{self.block}"
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """One MatMulNBits that computes in int8 (accuracy level 4)."""
+        out, inner = weight.shape
+        blocks = -(-inner // self.block)
+        shape = (out, blocks, self.block * self.bits // 8)
+        scales = np.empty((out, blocks), np.float32)
+        operands = [
+            x,
+            graph.weight(f"{name}.weight", np.uint8, shape, self._quantized_rows(weight, scales)),
+            graph.constant(f"{name}.scale", scales),
+        ]
+        sizes = {"K": inner, "N": out, "bits": self.bits, "block_size": self.block, "accuracy_level": 4}
+        return graph.node("MatMulNBits", operands, name, domain=MICROSOFT, **sizes)
+
+    def _quantized_rows(self, weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.uint8]]:
+        """Packed rows of the weight, a stripe at a time; fills `scales` on the way."""
+        quantize = native.quantize_matmul_4bits if self.bits == 4 else native.quantize_matmul_8bits
+        out, inner = weight.shape
+        blocks = scales.shape[1]
+        for rows in _stripes(out, inner):
+            stripe = np.ascontiguousarray(weight[rows].T)
+            count = stripe.shape[1]
+            packed = np.zeros((count, blocks, self.block * self.bits // 8), np.uint8)
+            part = np.zeros(count * blocks, np.float32)
+            unused = np.zeros(count * -(-blocks * self.bits // 8), np.uint8)
+            quantize(packed, stripe, part, unused, self.block, count, inner, True)
+            scales[rows] = part.reshape(count, blocks)
+            yield packed
+
+
+def column_scales(weight: Matrix) -> Matrix:
+    """Step of each output column's int8 grid: float32 [out], 1 for a column of zeros."""
+    peaks = np.maximum(weight.max(axis=1), -weight.min(axis=1))
+    return np.where(peaks > 0, peaks / np.float32(_LEVELS), np.float32(1)).astype(np.float32)
+
+
+def parse_format(text: str, block: int = 32) -> Format:
+    """The format people name: fp32, w8a8, int8[-BLOCK], int4[-BLOCK]; `block` where none is given."""
+    if text == "fp32":
+        return Float32()
+    if text == "w8a8":
+        return RowwiseInt8()
+    match = re.fullmatch(r"int([48])(?:-(16|32|64|128|256))?", text)
+    if match is None:
+        raise SpecdecError(
+            f"unknown format {text!r}",
+            fix="use w8a8, int4, int8 or fp32; int4-64 sets the block size (16 to 256)",
+        )
+    bits = int(match[1])
+    return WeightOnly(bits, int(match[2] or (block if bits == 4 else 32)))
+
+
+def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.uint8]]:
+    for stripe in _transposed(weight):
+        levels = np.rint(stripe / scales)
+        yield (np.clip(levels, -_LEVELS, _LEVELS) + _ZERO_POINT).astype(np.uint8)
+
+
+def _transposed(weight: Matrix) -> Iterator[Matrix]:
+    """The transpose, some of its rows at a time."""
+    for columns in _stripes(weight.shape[1], weight.shape[0]):
+        yield np.ascontiguousarray(weight[:, columns].T)
+
+
+def _stripes(length: int, width: int) -> Iterator[slice]:
+    """Cuts `length` rows of `width` floats into pieces that fit the working memory."""
+    step = max(1, _STRIPE_BYTES // (4 * width))
+    for first in range(0, length, step):
+        yield slice(first, min(first + step, length))
