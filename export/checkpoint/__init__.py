@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from specdec_onnx.export.checkpoint.base import Checkpoint, Source
+from specdec_onnx.models.errors import SpecdecError
 
 __all__ = ["Checkpoint", "Source", "open_checkpoint"]
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
@@ -14,6 +17,13 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
         from specdec_onnx.export.checkpoint.safetensors import SafetensorsCheckpoint
 
         return SafetensorsCheckpoint(path)
+    if not path.exists():
+        raise SpecdecError(f"{path} does not exist", fix="give a .gguf file or a folder with safetensors")
+    if path.suffix == ".safetensors":
+        raise SpecdecError(f"{path} is only the weights", fix=f"give its folder: {path.parent}")
+    if path.suffix in _PICKLES:
+        why = f"{path.name} is a pickle, which can run any code when it is loaded"
+        raise SpecdecError(f"{path} is not read", why, "convert the model to safetensors")
     from specdec_onnx.export.checkpoint.gguf import GgufCheckpoint
 
     return GgufCheckpoint(path)

@@ -1,0 +1,145 @@
+"""A Hugging Face folder as a checkpoint: config.json, tokenizer.json and one or more safetensors files."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.export.checkpoint.base import Source
+from specdec_onnx.export.checkpoint.safetensors_file import StoredArray, read_safetensors
+from specdec_onnx.models.errors import SpecdecError
+
+INDEX = "model.safetensors.index.json"
+_TOKENIZER = "tokenizer.json"
+_BESIDE = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+)
+_HEAD = "lm_head.weight"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+class SafetensorsCheckpoint:
+    """A folder with safetensors; opening it checks everything but the values (SpecdecError)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = _config(folder)
+        shards, self._tensors = _tensors(folder)
+        if self.config.setdefault("tie_word_embeddings", _HEAD not in self._tensors):
+            self._tensors.pop(_HEAD, None)  # some files hold the tied head as a copy
+        self.source = Source(folder.resolve().name, folder.resolve().name, shards)
+        if not (folder / _TOKENIZER).is_file():
+            raise _lacks(folder, _TOKENIZER, "save the tokenizer in its fast form beside the weights")
+
+    def names(self) -> frozenset[str]:
+        """Every tensor's name."""
+        return frozenset(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape [out, in], without reading the data."""
+        return self._find(name).shape
+
+    def block_type(self, name: str) -> str:
+        """The stored type: "BF16", "F16", "F32", ..."""
+        return self._find(name).dtype
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32."""
+        return self._find(name).values()
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """Copy the tokenizer's files as they are."""
+        for name in (_TOKENIZER, *_BESIDE):
+            if (self.folder / name).is_file():
+                shutil.copyfile(self.folder / name, folder / name)
+
+    def _find(self, name: str) -> StoredArray:
+        if name not in self._tensors:
+            raise _lacks(self.folder, f"tensor {name}", "download it again, or choose another checkpoint")
+        return self._tensors[name]
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config = _json(folder, "config.json")
+    if "model_type" not in config:
+        raise SpecdecError(f"{folder / 'config.json'} names no model_type", fix="download it again")
+    if config.get("quantization_config"):
+        method = dict(config["quantization_config"]).get("quant_method", "quantized")
+        raise SpecdecError(
+            f"{folder.name} is already quantized ({method})",
+            "quantizing it a second time would lose quality",
+            "give the unquantized checkpoint, or a GGUF file",
+        )
+    return _with_rope(config)
+
+
+def _with_rope(config: dict[str, Any]) -> dict[str, Any]:
+    """transformers 5 keeps `rope_theta` and the scaling in `rope_parameters`; put them where they used to be."""
+    rope = config.get("rope_parameters")
+    if not isinstance(rope, dict) or "rope_theta" not in rope:
+        return config
+    scaled = rope.get("rope_type", "default") != "default"
+    scaling = {key: value for key, value in rope.items() if key != "rope_theta"} if scaled else None
+    return {"rope_theta": rope["rope_theta"], "rope_scaling": scaling} | config
+
+
+def _tensors(folder: Path) -> tuple[tuple[Path, ...], dict[str, StoredArray]]:
+    if (folder / INDEX).is_file():
+        return _indexed(folder)
+    shards = tuple(sorted(folder.glob("model*.safetensors")))
+    if not shards:
+        raise _no_weights(folder)
+    return shards, {name: array for shard in shards for name, array in read_safetensors(shard).items()}
+
+
+def _indexed(folder: Path) -> tuple[tuple[Path, ...], dict[str, StoredArray]]:
+    where = _json(folder, INDEX).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise SpecdecError(f"{folder / INDEX} has no weight_map", fix="download it again")
+    names = sorted({str(name) for name in where.values()})
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise SpecdecError(f"{folder / INDEX} names a file outside the folder", f"{name!r}")
+        if not (folder / name).is_file():
+            raise _lacks(folder, name, "download the missing file")
+    shards = {name: read_safetensors(folder / name) for name in names}
+    for tensor, name in where.items():
+        if tensor not in shards[name]:
+            raise _lacks(folder, f"tensor {tensor} in {name}", "download that file again")
+    return tuple(folder / name for name in names), {
+        tensor: shards[name][tensor] for tensor, name in where.items()
+    }
+
+
+def _no_weights(folder: Path) -> SpecdecError:
+    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    if pickles:
+        why = f"{pickles[0]} is a pickle, which can run any code when it is loaded"
+        return SpecdecError(f"{folder} holds no safetensors", why, "convert the model to safetensors")
+    fix = "give a folder with config.json and model.safetensors, or a .gguf file"
+    return _lacks(folder, "model*.safetensors", fix)
+
+
+def _json(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    if not path.is_file():
+        raise _lacks(folder, name, "give a folder as Hugging Face models have it, or a .gguf file")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise SpecdecError(f"{path} cannot be read", str(error), "download it again") from None
+    if not isinstance(value, dict):
+        raise SpecdecError(f"{path} is no JSON object", fix="download it again")
+    return value
+
+
+def _lacks(folder: Path, what: str, fix: str) -> SpecdecError:
+    return SpecdecError(f"{folder} cannot be exported", f"it has no {what}", fix)
