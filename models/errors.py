@@ -9,5 +9,9 @@ class SpecdecError(Exception):
         self.what, self.why, self.fix = what, why, fix
 
     def __str__(self) -> str:
-        lines = [self.what, f"  why: {self.why}" if self.why else "", f"  try: {self.fix}" if self.fix else ""]
+        lines = [
+            self.what,
+            f"  why: {self.why}" if self.why else "",
+            f"  try: {self.fix}" if self.fix else "",
+        ]
         return "\n".join(line for line in lines if line)

