@@ -25,15 +25,17 @@ def steps_on_stderr(total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def work_on_stderr() -> Iterator[Callable[[str, int, int], None]]:
-    """Follow any number of tasks; the yielded function takes (what, done, total)."""
+def work_on_stderr(*, sizes: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Follow any number of tasks; the yielded function takes (what, done, total), in bytes if `sizes`."""
     if not sys.stderr.isatty():
         yield _Lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TaskProgressColumn as PercentColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    amount = DownloadColumn() if sizes else PercentColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield _Bars(bar)
 

@@ -55,7 +55,8 @@ class ScriptedEngine:
         self.last = Result()
         self.cancelled = False
         self.pair = scripted_pair(draft="draft" in modes)
-        self.target = SimpleNamespace()
+        self.target, self.identity = SimpleNamespace(), "bit-identical"
+        self.forgotten: list[int] = []
 
     def stream(
         self,
@@ -86,6 +87,10 @@ class ScriptedEngine:
     def cancel(self) -> None:
         """End the answer after the step that is being made."""
         self.cancelled = True
+
+    def forget(self) -> None:
+        """Empty the caches: remembered as the number of answers before it."""
+        self.forgotten.append(len(self.calls))
 
     def _steps(self, words: Sequence[str], mode: str, wanted: int) -> Iterator[Step]:
         width = TOKENS_PER_ROUND[mode]

@@ -61,7 +61,8 @@ def measure(
 def answer(
     engine: "Engine", prompt: Prompt, mode: str, parameters: "Parameters", *, raw: bool = False
 ) -> Run:
-    """Let the engine answer every turn of one prompt."""
+    """Let the engine answer every turn of one prompt, from empty caches."""
+    engine.forget()
     ask: dict[str, Any] = {"parameters": parameters, "mode": mode}
     conversation = engine.chat() if len(prompt.turns) > 1 else None
     tokens: list[int] = []

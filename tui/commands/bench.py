@@ -89,14 +89,13 @@ def _available(engine: "Engine", wanted: Sequence[str] | None) -> list[str]:
 
 
 def _costs(engine: "Engine") -> dict[str, float]:
-    from specdec_onnx.runtime.costs import measure_curve
+    from specdec_onnx.runtime.costs import TARGET_WIDTHS, measure_curve
 
     print("measuring the cost of a forward pass", file=sys.stderr)
-    curve = measure_curve(engine.target)
-    return {
-        str(width): round(1e3 * seconds, 3)
-        for width, seconds in zip(curve.widths, curve.seconds, strict=True)
-    }
+    engine.forget()
+    curve = measure_curve(engine.target, TARGET_WIDTHS)
+    milliseconds = (round(1e3 * seconds, 3) for seconds in curve.seconds)
+    return dict(zip(map(str, curve.widths), milliseconds, strict=True))
 
 
 def _measure(
@@ -135,9 +134,9 @@ def _figures(
 
     return {
         "prompts": len(rounds),
-        "modes": summarize(rounds, greedy=settings.temperature == 0),
+        "modes": summarize(rounds, greedy=settings.greedy),
         "machine": machine(),
-        "pair": describe_pair(engine.pair),
+        "pair": describe_pair(engine.pair) | {"identity": str(engine.identity)},
         "forward_cost_ms": costs,
         "settings": {"max_new_tokens": settings.max_new_tokens, "temperature": settings.temperature},
     }

@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Download and export what is missing, answer twice, and compare."""
     from rich.console import Console
+    from rich.markup import escape
 
     from specdec_onnx.runtime.engine import load
     from specdec_onnx.tui.prepare import prepare
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = args.prompt or show.prompt
     _warm_up(engine, show.mode)
     console = Console()
-    console.print(f"\n[bold]prompt[/]  {prompt}", highlight=False)
+    console.print(f"\n[bold]prompt[/]  {escape(prompt)}", highlight=False)
     plain = _answer(engine, prompt, "plain", args.max_new_tokens, console)
     fast = _answer(engine, prompt, show.mode, args.max_new_tokens, console)
     console.print(side_by_side(plain, fast))

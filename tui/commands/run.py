@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_arguments
@@ -64,17 +64,16 @@ def _answer(engine: "Engine", prompt: str, args: argparse.Namespace) -> int:
     from specdec_onnx.tui.options import parameters
     from specdec_onnx.tui.wording import statistics_line
 
-    ask: dict[str, Any] = {"parameters": parameters(args), "mode": args.mode}
+    ask = {"parameters": parameters(args), "mode": args.mode}
     with interrupt_cancels(engine.cancel):
-        if args.system:
-            steps = engine.chat(system=args.system).send(prompt, **ask)
-        else:
-            steps = engine.stream(prompt, raw=args.raw, **ask)
-        for step in steps:
+        for step in engine.stream(prompt, system=args.system, raw=args.raw, **ask):
             if not args.json:
                 print(step.text, end="", flush=True)
     _finish(engine, as_json=args.json)
-    print(statistics_line(engine.last.statistics) + CUT.get(engine.last.finish_reason, ""), file=sys.stderr)
+    print(
+        statistics_line(engine.last.statistics) + CUT.get(engine.last.finish_reason or "", ""),
+        file=sys.stderr,
+    )
     return INTERRUPTED if engine.last.finish_reason == "cancelled" else 0
 
 

@@ -1,0 +1,139 @@
+"""`specdec bench` over a scripted engine: the JSON contract and how the figures come about."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.scripted_engine import ANSWER, ScriptedEngine
+
+from specdec_onnx.runtime.costs import Curve
+from specdec_onnx.tui.bench.measure import measure
+from specdec_onnx.tui.bench.prompts import Prompt
+from specdec_onnx.tui.cli import main
+
+ROUND_TRIP = "one two three four five six seven nine"
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedEngine:
+    scripted = ScriptedEngine()
+    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
+    monkeypatch.setattr(
+        "specdec_onnx.runtime.costs.measure_curve", lambda target, widths: Curve((1, 2), (0.01, 0.0125))
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pair").mkdir()
+    lines = [
+        {"category": name, "prompt": f"{name} {number}"} for name in ("code", "prose") for number in range(2)
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return scripted
+
+
+def bench(*options: str) -> dict[str, Any]:
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json", *options]) == 0
+    figures: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return figures
+
+
+def test_the_contract(engine: ScriptedEngine) -> None:
+    figures = bench("--modes", "plain,draft")
+    assert figures["prompts"] == 4
+    assert figures["forward_cost_ms"] == {"1": 10.0, "2": 12.5}
+    assert set(figures["machine"]) >= {"processor", "cores", "onnxruntime"}
+    assert figures["pair"]["target"]["format"] == "w8a8" and figures["pair"]["draft"]["format"] == "int4"
+    assert figures["pair"]["identity"] == "bit-identical"
+    assert list(figures["modes"]) == ["plain", "draft"]
+    draft = figures["modes"]["draft"]
+    assert draft["decode_tokens_per_second"] == 32.0 and draft["tokens_per_round"] == 4.0
+    assert draft["time_to_first_token_ms"] == 250.0 and draft["acceptance_rate"] == 1.0
+    assert draft["speedup"] == {"overall": 4.0, "by_category": {"code": 4.0, "prose": 4.0}}
+    assert draft["identical_to_plain"] == 4
+
+
+def test_a_changed_answer_is_counted(engine: ScriptedEngine) -> None:
+    engine.answers["draft"] = ROUND_TRIP
+    modes = bench("--modes", "plain,draft,suffix")["modes"]
+    assert {mode: modes[mode]["identical_to_plain"] for mode in modes} == {
+        "plain": 4,
+        "draft": 0,
+        "suffix": 4,
+    }
+
+
+def test_plain_is_always_measured(engine: ScriptedEngine) -> None:
+    assert list(bench("--modes", "draft")["modes"]) == ["plain", "draft"]
+    assert list(bench()["modes"]) == ["plain", "suffix", "draft", "auto"]
+
+
+def test_sampled_answers_are_not_compared(engine: ScriptedEngine) -> None:
+    assert bench("--temperature", "0.8")["modes"]["auto"]["identical_to_plain"] is None
+
+
+def test_settings_reach_the_engine(engine: ScriptedEngine) -> None:
+    figures = bench("--max-new-tokens", "3", "--limit", "1", "--raw")
+    assert figures["modes"]["auto"]["new_tokens"] == 3 and figures["prompts"] == 1
+    assert all(call.raw for call in engine.calls)
+    assert {call.prompt for call in engine.calls} == {"code 0"}
+
+
+def test_the_table_is_stdout_unless_the_json_is(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench("--modes", "plain,draft")
+    said = capsys.readouterr()
+    assert "4.00×" in said.out and "4/4" in said.out and "4.00×" not in said.err
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "-"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["prompts"] == 4 and "4.00×" in said.err
+
+
+def test_ctrl_c_reports_what_was_measured(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(number: int) -> None:
+        if engine.calls[-1].prompt == "prose 0":
+            raise KeyboardInterrupt
+
+    engine.before_step = interrupt
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json"]) == 130
+    assert json.loads(Path("out.json").read_text())["prompts"] == 2
+    assert "stopped after 2 of 4 prompts" in capsys.readouterr().err
+
+
+def test_ctrl_c_before_anything_was_measured(engine: ScriptedEngine) -> None:
+    engine.before_step = lambda number: (_ for _ in ()).throw(KeyboardInterrupt)
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json"]) == 130
+    assert not Path("out.json").exists()
+
+
+def test_a_mode_the_pair_lacks(monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine) -> None:
+    single = ScriptedEngine(modes=("plain", "suffix", "auto"))
+    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: single)
+    assert main(["bench", "pair", "--modes", "draft"]) == 2
+
+
+@pytest.mark.parametrize("options", [["--limit", "0"], ["--repeat", "0"], ["--json", "missing/out.json"]])
+def test_impossible_options(engine: ScriptedEngine, options: list[str]) -> None:
+    assert main(["bench", "pair", "--prompts", "p.jsonl", *options]) == 2
+
+
+def test_modes_take_turns_at_going_first(engine: ScriptedEngine) -> None:
+    from specdec_onnx.runtime.sampling import Parameters
+
+    prompts = [Prompt("all", (str(number),)) for number in range(2)]
+    list(measure(engine, prompts, ["plain", "draft"], Parameters()))  # type: ignore[arg-type]
+    measured = [(call.prompt, call.mode) for call in engine.calls[2:]]
+    assert measured == [("0", "plain"), ("0", "draft"), ("1", "draft"), ("1", "plain")]
+
+
+def test_every_prompt_starts_from_empty_caches(engine: ScriptedEngine) -> None:
+    bench("--limit", "2")
+    assert set(range(len(engine.calls))) <= set(engine.forgotten)
+
+
+def test_conversations_answer_every_turn(engine: ScriptedEngine) -> None:
+    Path("p.jsonl").write_text(json.dumps({"category": "writing", "turns": ["first", "second"]}))
+    figures = bench("--all-turns", "--modes", "plain")
+    assert figures["prompts"] == 1 and figures["modes"]["plain"]["new_tokens"] == 2 * len(ANSWER.split())
+    assert [call.prompt for call in engine.calls[-2:]] == ["first", "second"]
+    assert len(engine.calls) - 1 not in engine.forgotten
