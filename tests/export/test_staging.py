@@ -1,0 +1,128 @@
+"""A folder appears whole or not at all."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specdec_onnx.export.staging import staged
+from specdec_onnx.models.errors import SpecdecError
+
+STALL = """
+import sys, time
+from pathlib import Path
+from specdec_onnx.export.staging import staged
+with staged(Path(sys.argv[1]), force=True) as folder:
+    (folder / "specdec.json").write_text("new")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def export(out: Path, content: str, *, force: bool = False) -> None:
+    with staged(out, force=force) as folder:
+        (folder / "specdec.json").write_text(content)
+        (folder / "deep").mkdir()
+        (folder / "deep" / "data").write_bytes(b"x" * 100)
+
+
+def test_appears_at_the_end(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "pair"
+    with staged(out) as folder:
+        (folder / "specdec.json").write_text("content")
+        assert not out.exists()
+    assert [path.name for path in out.iterdir()] == ["specdec.json"]
+    assert [path.name for path in out.parent.iterdir()] == ["pair"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_leaves_nothing(error: type[BaseException], tmp_path: Path) -> None:
+    with pytest.raises(error), staged(tmp_path / "pair") as folder:
+        (folder / "specdec.json").write_text("half")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_former_export_gives_way_only_by_force(tmp_path: Path) -> None:
+    out = tmp_path / "pair"
+    export(out, "first")
+    with pytest.raises(SpecdecError, match="exists already"):
+        export(out, "second")
+    assert (out / "specdec.json").read_text() == "first"
+    export(out, "second", force=True)
+    assert (out / "specdec.json").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["pair"]
+
+
+def test_an_error_keeps_the_former_export(tmp_path: Path) -> None:
+    out = tmp_path / "pair"
+    export(out, "first")
+    with pytest.raises(RuntimeError), staged(out, force=True) as folder:
+        (folder / "specdec.json").write_text("half")
+        raise RuntimeError
+    assert (out / "specdec.json").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["pair"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_never_replaces_what_no_export_wrote(force: bool, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(SpecdecError, match="not empty"):
+        export(tmp_path / "home", "new", force=force)
+    with pytest.raises(SpecdecError, match="in the way"):
+        export(tmp_path / "file", "new", force=force)
+    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
+
+
+def test_an_empty_folder_is_free(tmp_path: Path) -> None:
+    (tmp_path / "pair").mkdir()
+    export(tmp_path / "pair", "new")
+    assert (tmp_path / "pair" / "specdec.json").read_text() == "new"
+
+
+def test_no_place_to_write(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpecdecError, match="cannot write"):
+        export(tmp_path / "file" / "pair", "new")
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SpecdecError, match="could not write") as caught, staged(tmp_path / "pair"):
+        raise OSError(28, "No space left on device")
+    assert "No space left" in caught.value.why
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_export_leaves_the_former_one(number: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "pair"
+    export(out, "first")
+    with subprocess.Popen(
+        [sys.executable, "-c", STALL, str(out)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"ready\n"
+        run.send_signal(number)
+    assert (out / "specdec.json").read_text() == "first"
+    visible = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    assert visible == ["pair"]
+
+
+def test_the_next_export_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    old, young = tmp_path / ".pair.partial-old", tmp_path / ".pair.partial-young"
+    for folder in (old, young):
+        folder.mkdir()
+        (folder / "data").write_bytes(b"")
+    yesterday = time.time() - 86400
+    for path in (old / "data", old):
+        os.utime(path, (yesterday, yesterday))
+    export(tmp_path / "pair", "new")
+    assert not old.exists()
+    assert young.exists()
