@@ -16,11 +16,11 @@ class History:
     """
 
     def __init__(self, prompt: Iterable[int] = ()) -> None:
-        seen = np.unique(np.fromiter(prompt, np.int64))
-        self._ids = np.concatenate([seen, np.zeros(_ROOM, np.int64)])
-        self._produced = np.zeros(self._ids.size, np.int64)
-        self._slots = {token: slot for slot, token in enumerate(seen.tolist())}
+        self._slots = {token: slot for slot, token in enumerate(dict.fromkeys(prompt))}
         self._from_prompt = len(self._slots)
+        self._ids = np.zeros(self._from_prompt + _ROOM, np.int64)
+        self._ids[: self._from_prompt] = list(self._slots)
+        self._produced = np.zeros_like(self._ids)
         self._output: list[int] = []
 
     @property
