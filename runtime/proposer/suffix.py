@@ -1,0 +1,137 @@
+"""Continues the text as it went on before: the longest match of its end in everything seen so far."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from specdec_onnx.runtime.proposer.automaton import ROOT, Automaton
+from specdec_onnx.runtime.proposer.base import Proposal, Worth
+
+CAPACITY = 1 << 15
+"""Tokens in the store, about 16 MB; when it is full, it is rebuilt from the most recent half."""
+
+LEAD_IN = 16
+"""Tokens kept in front of a cut-off piece when the store is rebuilt, so that a match can lead into the piece."""
+
+
+class Suffix:
+    """Proposes from the context and from whatever was cut off it (earlier answers stay searchable)."""
+
+    name = "suffix"
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._text: list[int] = []
+        self._pieces: deque[list[int]] = deque()
+        self._reliability = Reliability()
+        self._predicted: list[tuple[int, int]] = []
+        self._automaton, self._states, self._offset, self._stored = Automaton(), [ROOT], 0, 0
+
+    def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
+        """Up to `limit` tokens, while each is worth its check; none where the text never said the like."""
+        self._follow(context)
+        proposal, chance = Proposal(), 1.0
+        state, matched = self._states[-1], len(self._text)
+        self._predicted = []
+        while len(proposal) < limit:
+            state = self._automaton.continued(state)
+            matched = min(matched, self._automaton.length[state])
+            if state == ROOT:
+                break
+            token = self._automaton.best[state]
+            confidence = self._judge(state, matched, token)
+            chance *= confidence
+            if not worth(chance, len(proposal) + 1):
+                break
+            proposal.tokens.append(token)
+            proposal.confidence.append(confidence)
+            proposal.sources.append(self.name)
+            state, matched = self._automaton.follow[state][token], matched + 1
+        return proposal
+
+    def observe(self, emitted: Sequence[int]) -> None:
+        """Learn from what the target said where this proposer would have drafted, drafted or not."""
+        for (token, cell), said in zip(self._predicted, emitted, strict=False):
+            self._reliability.observe(cell, token == said)
+            if token != said:
+                break
+
+    def rollback(self, length: int) -> None:
+        """Cut the context back; what is cut off stays in the store."""
+        if length < len(self._text):
+            self._pieces.append(self._text[max(0, length - LEAD_IN) :])
+            del self._text[length:]
+            del self._states[max(1, length - self._offset + 1) :]
+            if length < self._offset:
+                self._states, self._offset = [ROOT], length
+
+    def _judge(self, state: int, matched: int, token: int) -> float:
+        share = self._automaton.count[self._automaton.follow[state][token]] / max(
+            1, self._automaton.count[state]
+        )
+        cell = self._reliability.cell(matched, share)
+        self._predicted.append((token, cell))
+        return self._reliability.chance(cell)
+
+    def _follow(self, context: Sequence[int]) -> None:
+        self.rollback(len(context))
+        for token in context[len(self._text) :]:
+            self._push(token)
+
+    def _push(self, token: int) -> None:
+        if self._stored >= self._capacity:
+            self._rebuild()
+        self._text.append(token)
+        self._states.append(self._automaton.extend(self._states[-1], token))
+        self._stored += 1
+
+    def _start_afresh(self, offset: int) -> None:
+        """An empty store for a context whose first `offset` tokens it won't hold."""
+        self._automaton, self._states, self._offset, self._stored = Automaton(), [ROOT], offset, 0
+
+    def _rebuild(self) -> None:
+        """Fill a new store with the most recent half: the context first, then the newest pieces cut off it."""
+        room = self._capacity // 2
+        context = self._text[-room:]
+        self._start_afresh(len(self._text) - len(context))
+        self._pieces = _newest(self._pieces, room - len(context))
+        for piece in self._pieces:
+            state = ROOT
+            for token in piece:
+                state = self._automaton.extend(state, token)
+        for token in context:
+            self._states.append(self._automaton.extend(self._states[-1], token))
+        self._stored = len(context) + sum(map(len, self._pieces))
+
+
+class Reliability:
+    """How often a proposed token was right, by the length of the match and by how unanimous its continuations are."""
+
+    LENGTHS, SHARES = 6, 3
+
+    def __init__(self) -> None:
+        self._right = [1] * (self.LENGTHS * self.SHARES)
+        self._tried = [2] * (self.LENGTHS * self.SHARES)
+
+    def cell(self, matched: int, share: float) -> int:
+        """The class of a proposal: match length doubles from class to class, up to 32; share of the best token."""
+        return min(matched.bit_length(), self.LENGTHS) * self.SHARES - 1 - int(2 * min(share, 1.0))
+
+    def chance(self, cell: int) -> float:
+        """The share of right ones, Laplace-smoothed: a half before anything was seen."""
+        return self._right[cell] / self._tried[cell]
+
+    def observe(self, cell: int, right: bool) -> None:
+        """Count one proposal that the target has judged."""
+        self._right[cell] += right
+        self._tried[cell] += 1
+
+
+def _newest(pieces: Sequence[list[int]], room: int) -> deque[list[int]]:
+    """The last pieces that fit, the first of them cut."""
+    kept: deque[list[int]] = deque()
+    for piece in reversed(pieces):
+        if room <= 0:
+            break
+        kept.appendleft(piece[-room:])
+        room -= len(kept[0])
+    return kept
