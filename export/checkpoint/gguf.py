@@ -21,7 +21,7 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         self.gguf = read_gguf(path)
         self.config: dict[str, Any] = gguf_config(self.gguf)
-        self.source = Source(self.gguf.metadata.get("general.name") or path.stem, path.name, (path,))
+        self.source = Source(str(self.gguf.metadata.get("general.name") or path.stem), path.name, (path,))
         self._tensors = dict(self._named())
         self.tokenizer = GgufTokenizer(path.name, self.gguf.metadata, self.config["vocab_size"])
 
@@ -53,16 +53,16 @@ class GgufCheckpoint:
         return self._tensors[name]
 
     def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
-        family = family_of(self.source.file, self.gguf.metadata)
-        known = slots(family, self.config["num_hidden_layers"])
-        self._refuse_unknown(self.gguf.tensors.keys() - known.keys() - {ROPE_FACTORS})
-        lengths = _lengths(self.config)
-        for name, slot in known.items():
+        family, lengths = family_of(self.source.file, self.gguf.metadata), _lengths(self.config)
+        unknown = self.gguf.tensors.keys() - {ROPE_FACTORS}
+        for name, slot in slots(family, self.config["num_hidden_layers"]):
+            unknown.discard(name)
             stored = self.gguf.tensors.get(name)
             if stored:
                 yield slot.name, (self._checked(stored, tuple(lengths[axis] for axis in slot.axes)), slot)
             elif slot.required:
                 raise self._problem(f"it has no tensor {name}", "download it again, or choose another file")
+        self._refuse_unknown(unknown)
 
     def _refuse_unknown(self, names: set[str]) -> None:
         if names:

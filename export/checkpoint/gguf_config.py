@@ -1,7 +1,7 @@
 """A Hugging Face config.json from a GGUF file's metadata: everything is read, nothing is assumed of a model."""
 
 from collections.abc import Mapping
-from math import log
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,18 @@ class Settings:
         self.prefix = f"{metadata['general.architecture']}."
 
     def number(self, key: str, default: float | None = None) -> Any:
-        """One number; floats as the shortest decimal that float32 holds. SpecdecError if missing or no number."""
+        """One positive number, floats as the shortest decimal float32 holds; SpecdecError for anything else."""
         value = self.metadata.get(self.prefix + key, default)
         if isinstance(value, list) and value and len(set(value)) == 1:
             value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
             raise self.problem(key, value)
         return float(str(np.float32(value))) if isinstance(value, float) else value
 
     def count(self, key: str, default: int | None = None) -> int:
         """One positive whole number; SpecdecError otherwise."""
         value = self.number(key, default)
-        if not isinstance(value, int) or value < 1:
+        if not isinstance(value, int):
             raise self.problem(key, value)
         return value
 
@@ -79,7 +79,7 @@ def _sizes(settings: Settings) -> dict[str, Any]:
     for key in ("attention.value_length", "rope.dimension_count"):
         if settings.count(key, head_dim) != head_dim:
             raise settings.problem(key, f"{settings.get(key)}, not the head size {head_dim}")
-    if settings.number("expert_count", 0):
+    if settings.get("expert_count"):
         raise settings.problem(
             "expert_count", f"{settings.get('expert_count')}: mixtures of experts are not read"
         )
@@ -134,4 +134,4 @@ def _yarn(settings: Settings) -> dict[str, Any]:
 def _token_ids(metadata: Mapping[str, Any]) -> dict[str, Any]:
     keys = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
     ids = {ours: metadata.get(f"tokenizer.ggml.{theirs}_token_id") for ours, theirs in keys.items()}
-    return {key: value for key, value in ids.items() if value is not None}
+    return {key: value for key, value in ids.items() if isinstance(value, int)}

@@ -1,6 +1,6 @@
 """What is known of each GGUF architecture, as data: its tensors' Hugging Face names and axes, and its settings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +70,7 @@ class Slot:
 
 def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
     """The family that `general.architecture` names; SpecdecError if it is none of FAMILIES."""
-    name = metadata.get("general.architecture")
+    name = str(metadata.get("general.architecture", ""))
     if name in FAMILIES:
         return FAMILIES[name]
     raise SpecdecError(
@@ -80,17 +80,17 @@ def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
     )
 
 
-def slots(family: Family, layers: int) -> dict[str, Slot]:
-    """Every tensor of a model with `layers` layers, by its GGUF name."""
-    stems = [(stem, stem, *entry) for stem, entry in family.singles.items()]
+def slots(family: Family, layers: int) -> Iterator[tuple[str, Slot]]:
+    """Every tensor of a model with `layers` layers, with its GGUF name, one by one: a damaged count may be huge."""
+    for kind, (name, axes) in family.singles.items():
+        yield from _of_stem(family, kind, kind, name, axes)
     for layer in range(layers):
-        ours = f"model.layers.{layer}"
-        named = family.per_layer.items()
-        stems += [(f"blk.{layer}.{kind}", kind, f"{ours}.{name}", axes) for kind, (name, axes) in named]
-    found: dict[str, Slot] = {}
-    for stem, kind, name, axes in stems:
-        interleaved = kind in family.interleaved
-        found[f"{stem}.weight"] = Slot(f"{name}.weight", axes, kind != "output", interleaved)
-        if kind in family.biases | family.optional_biases:
-            found[f"{stem}.bias"] = Slot(f"{name}.bias", axes[:1], kind in family.biases, interleaved)
-    return found
+        for kind, (name, axes) in family.per_layer.items():
+            yield from _of_stem(family, kind, f"blk.{layer}.{kind}", f"model.layers.{layer}.{name}", axes)
+
+
+def _of_stem(family: Family, kind: str, stem: str, name: str, axes: Axes) -> Iterator[tuple[str, Slot]]:
+    interleaved = kind in family.interleaved
+    yield f"{stem}.weight", Slot(f"{name}.weight", axes, kind != "output", interleaved)
+    if kind in family.biases | family.optional_biases:
+        yield f"{stem}.bias", Slot(f"{name}.bias", axes[:1], kind in family.biases, interleaved)

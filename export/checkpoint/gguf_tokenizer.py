@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 
@@ -10,6 +10,7 @@ from specdec_onnx.export.checkpoint.pretokenizers import KINDS, Kind
 from specdec_onnx.export.checkpoint.tokenizer_files import TokenizerFacts, write_settings
 from specdec_onnx.models.errors import SpecdecError
 
+T = TypeVar("T")
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
 _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 _FURTHER_ENDS = ("eot", "eom")
@@ -22,9 +23,9 @@ class GgufTokenizer:
     def __init__(self, file: str, metadata: Mapping[str, Any], vocab_size: int) -> None:
         self.file, self.metadata = file, metadata
         self.kind = self._kind()
-        self.tokens: list[str] = self._entry("tokens")
-        self.types: list[int] = self._entry("token_type")
-        self.merges: list[str] = self._entry("merges")
+        self.tokens = self._list("tokens", str)
+        self.types = self._list("token_type", int)
+        self.merges = self._list("merges", str)
         if len(self.tokens) != len(self.types) or len(self.tokens) > vocab_size:
             sizes = f"{len(self.tokens)} tokens, {len(self.types)} types, {vocab_size} embedding rows"
             raise self._problem(f"its vocabulary does not fit: {sizes}")
@@ -61,7 +62,7 @@ class GgufTokenizer:
             ends=self._ends(),
             adds_bos=self._adds_bos(),
             context=self._context(),
-            chat_template=self.metadata.get("tokenizer.chat_template"),
+            chat_template=str(self.metadata.get("tokenizer.chat_template") or ""),
         )
 
     def write(self, folder: Path) -> None:
@@ -109,18 +110,18 @@ class GgufTokenizer:
 
     def _kind(self) -> Kind:
         model, pre = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
-        if model == "gpt2" and pre in KINDS:
-            return KINDS[pre]
+        if model == "gpt2" and str(pre) in KINDS:
+            return KINDS[str(pre)]
         why = f"its tokenizer is of kind {model!r}, pre-tokenizer {pre!r}"
         known = (
             f"gpt2 with one of {', '.join(sorted(KINDS))} can be rebuilt; a safetensors folder has its own"
         )
         raise self._problem(why, known)
 
-    def _entry(self, key: str) -> list[Any]:
+    def _list(self, key: str, kind: type[T]) -> list[T]:
         value = self.metadata.get(f"tokenizer.ggml.{key}")
-        if not isinstance(value, list) or not value:
-            raise self._problem(f"its metadata has no tokenizer.ggml.{key}")
+        if not isinstance(value, list) or not value or not all(isinstance(entry, kind) for entry in value):
+            raise self._problem(f"its metadata has no usable tokenizer.ggml.{key}")
         return value
 
     def _problem(

@@ -20,7 +20,7 @@ class TokenizerFacts:
     ends: tuple[int, ...]
     adds_bos: bool
     context: int | None
-    chat_template: str | None
+    chat_template: str
 
 
 def write_settings(folder: Path, facts: TokenizerFacts) -> None:

@@ -1,0 +1,147 @@
+"""Tokenizers rebuilt from GGUF metadata encode as an independent plain BPE does, and say the right things beside."""
+
+import json
+import unicodedata
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gguf_files import tokenizer_entries
+from support.mixed_text import MIXED, random_texts
+from support.slow_bpe import SlowBpe
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+
+from specdec_onnx.export.checkpoint.gguf_tokenizer import GgufTokenizer
+from specdec_onnx.export.checkpoint.pretokenizers import KINDS
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TEXTS = [*MIXED, *random_texts(400)]
+
+
+@lru_cache
+def trained() -> Tokenizer:
+    """Merges learnt over uncut text: many cross words, digits and lines, so that a wrong cut shows in the ids."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=700, initial_alphabet=alphabet, show_progress=False)
+    pieces = [
+        text[at : at + 40] for text in [*MIXED, *random_texts(300, 1)] for at in range(0, len(text), 40)
+    ]
+    tokenizer.train_from_iterator(pieces, trainer)
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
+    return tokenizer
+
+
+def rebuilt(kind: str, **entries: Any) -> GgufTokenizer:
+    metadata = tokenizer_entries(trained(), kind) | {f"tokenizer.ggml.{key}": entries[key] for key in entries}
+    return GgufTokenizer("x.gguf", metadata | {"general.architecture": "llama"}, 1000)
+
+
+def slow(tokenizer: Tokenizer, kind: str) -> SlowBpe:
+    model = json.loads(tokenizer.to_str())["model"]
+    whole = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    return SlowBpe(kind, model["vocab"], model["merges"], whole)
+
+
+def ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    found: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_ids_are_those_of_a_plain_bpe(kind: str) -> None:
+    tokenizer = rebuilt(kind).build()
+    reference = slow(tokenizer, kind)
+    for text in TEXTS:
+        assert ids(tokenizer, text) == reference.encode(text), text
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_decoding_gives_back_the_text(kind: str) -> None:
+    tokenizer = rebuilt(kind).build()
+    for text in TEXTS:
+        kept = unicodedata.normalize("NFC", text) if KINDS[kind].nfc else text
+        assert tokenizer.decode(ids(tokenizer, text), skip_special_tokens=False) == kept
+
+
+def test_the_kinds_do_differ() -> None:
+    """Each kind cuts some of the texts otherwise than each other kind; else the comparison above shows nothing."""
+    built = {kind: rebuilt(kind).build() for kind in KINDS}
+    seen = {kind: [tuple(ids(tokenizer, text)) for text in TEXTS] for kind, tokenizer in built.items()}
+    assert len({tuple(found) for found in seen.values()}) == len(KINDS)
+
+
+def test_a_word_that_is_a_token_is_not_merged() -> None:
+    """llama-bpe takes a whole word's token even where merging by rank would not arrive at it."""
+    entries = tokenizer_entries(trained(), "llama-bpe")
+    entries["tokenizer.ggml.tokens"].append("zqzq")
+    entries["tokenizer.ggml.token_type"].append(1)
+    for kind, whole in (("llama-bpe", True), ("qwen2", False)):
+        tokenizer = GgufTokenizer("x", entries | {"tokenizer.ggml.pre": kind}, 1000).build()
+        assert (ids(tokenizer, "zqzq") == [len(entries["tokenizer.ggml.tokens"]) - 1]) is whole
+
+
+def test_special_and_user_defined_tokens() -> None:
+    base = tokenizer_entries(trained(), "qwen2")
+    tokens = [*base["tokenizer.ggml.tokens"], "<tool_call>", "[PAD704]"]
+    types = [*base["tokenizer.ggml.token_type"], 4, 5]
+    built = rebuilt("qwen2", tokens=tokens, token_type=types).build()
+    added = built.get_added_tokens_decoder()
+    assert {token.content: token.special for token in added.values()} == dict.fromkeys(SPECIAL, True) | {
+        "<tool_call>": False
+    }
+    assert not any(
+        token.normalized or token.lstrip or token.rstrip or token.single_word for token in added.values()
+    )
+    found = ids(built, "<tool_call>x<|im_end|>")
+    assert (found[0], found[-1]) == (703, 702)
+    assert built.decode(found) == "<tool_call>x"
+    assert built.id_to_token(704) is None  # padding: no text has this id
+
+
+def test_bos_goes_first_only_where_the_model_has_it_so() -> None:
+    assert rebuilt("gpt-2").build().encode("a").ids == ids(trained(), "a")
+    assert rebuilt("llama-bpe").build().encode("a").ids == [700, *ids(trained(), "a")]
+    assert rebuilt("llama-bpe", add_bos_token=False).build().encode("a").ids == ids(trained(), "a")
+    assert rebuilt("qwen2", add_bos_token=True).build().encode("a").ids == [700, *ids(trained(), "a")]
+
+
+def test_the_files_beside(tmp_path: Path) -> None:
+    rebuilt("qwen2").write(tmp_path)
+    read = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert json.loads(read["generation_config.json"]) == {
+        "bos_token_id": 700,
+        "pad_token_id": 700,
+        "eos_token_id": [702, 700],
+    }
+    settings = json.loads(read["tokenizer_config.json"])
+    assert settings["tokenizer_class"] == "Qwen2Tokenizer"
+    assert settings["eos_token"] == "<|im_end|>"
+    assert settings["add_bos_token"] is False
+    assert settings["added_tokens_decoder"]["701"]["content"] == "<|im_start|>"
+    assert "chat_template" not in settings
+    assert read["chat_template.jinja"] == tokenizer_entries(trained())["tokenizer.chat_template"]
+    assert json.loads(read["special_tokens_map.json"])["pad_token"] == "<|endoftext|>"
+    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("a b").ids == ids(trained(), "a b")
+
+
+def test_further_ends_of_turn_are_listed() -> None:
+    facts = rebuilt("gpt-2", eot_token_id=65, eom_token_id=66, eos_token_id=700).facts()
+    assert facts.ends == (700, 65, 66, 702)
+
+
+def test_ids_out_of_range_are_no_tokens() -> None:
+    facts = rebuilt("gpt-2", bos_token_id=5000, eos_token_id=702).facts()
+    assert "bos" not in facts.ids
+    assert facts.ends == (702, 700)
+
+
+def test_the_same_metadata_gives_the_same_bytes(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+        rebuilt("smollm").write(folder)
+    for path in folders[0].iterdir():
+        assert path.read_bytes() == (folders[1] / path.name).read_bytes()
