@@ -9,7 +9,7 @@ MIXED = (
     "中文字符测试,日本語のテキスト、한국어 텍스트。ไทย हिन्दी العربية עברית Ελληνικά нещо",
     "👩‍👩‍👧‍👦 🏳️‍🌈😀😃 🇨🇳🇺🇸 ✌🏽 ½ ² Ⅷ ٣ ५ 𝟘 12,345.67 1234567890 3.14e-10",
     "   \t\t \n\n \r\n\r\n  \u3000\u00a0\u2003 x  \n   y \n",
-    "I'M sure you'LL say it's WE'RE don't 'tis 'S 'ſ’s o'clock" + "x'Sap" * 9,
+    "I'M sure you'LL say it's WE'RE don't 'tis 'S 'ſ’s o'clock" + "'Sap".join("uvwxyzUVWXYZ"),
     "e\u0301 n\u0303 \u1100\u1161 \u212b \ufb01 ǅ Å x\u0338",
     "\x00\x01\x02\x7f\x1b[0m\x85\u2028\ufeff\ufffd\U0010ffff",
     "a<|im_start|>user\nhi<|im_end|>\n<|endoftext|><|im_start|><|im_start",
