@@ -1,7 +1,5 @@
 """One model folder: graph, tokenizer, configurations and the facts only the exporter knows."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +9,7 @@ from specdec_onnx.export.architecture import Architecture, read_architecture
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.genai import model_config
 from specdec_onnx.export.linear import Format
+from specdec_onnx.export.staging import write_json
 from specdec_onnx.export.transformer import GRAPH_FILE, Recipe, Step, write_graph
 from specdec_onnx.export.vocabulary import Trimming, added_tokens, trim
 from specdec_onnx.export.weights import Weights
@@ -85,11 +84,6 @@ class ModelWriter:
         if trimming is not None:
             facts["trimmed_vocabulary"] = [list(bounds) for bounds in trimming.ranges]
         return facts
-
-
-def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Readable JSON, the same bytes on every system."""
-    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 
 def _check_tokenizer(model: ModelFolder) -> None:

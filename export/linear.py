@@ -48,9 +48,9 @@ class Float32:
 class RowwiseInt8:
     """w8a8: weights int8 per output column, activations int8 per row, exact int32 sums.
 
-    Weights are stored as uint8 with zero point 128: the same grid as int8, but unsigned-by-signed kernels without
-    VNNI add pairs of products in 16 bits and saturate, unsigned-by-unsigned ones do not. Rows never meet: each has
-    its own scale, so a drafted token cannot change the logits of an earlier one.
+    Processors without VNNI add pairs of unsigned-by-signed products in 16 bits and saturate. There the runtime asks
+    ONNX Runtime for its precise mode (`session.x64quantprecision`), which wants each layer's zero point to be its own.
+    Rows never meet: each has its own scale, so a drafted token cannot change the logits of an earlier one.
     """
 
     name: str = "w8a8"
@@ -59,24 +59,23 @@ class RowwiseInt8:
         """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
         rows, peak = self._quantize_rows(graph, x, name)
         scales = column_scales(weight)
-        zero = graph.constant("zero_point", np.uint8(_ZERO_POINT))
         operands = [
             rows,
-            graph.weight(f"{name}.weight", np.uint8, weight.T.shape, _quantized_stripes(weight, scales)),
+            graph.weight(f"{name}.weight", np.int8, weight.T.shape, _quantized_stripes(weight, scales)),
             graph.constant("one", np.float32(1)),
             graph.constant(f"{name}.scale", scales / np.float32(_LEVELS)),
+            graph.constant("zero_point", np.uint8(_ZERO_POINT)),
+            graph.constant(f"{name}.zero_point", np.int8(0)),
         ]
-        product = graph.node(
-            "MatMulIntegerToFloat", [*operands, zero, zero], f"{name}.product", domain=MICROSOFT
-        )
+        product = graph.node("MatMulIntegerToFloat", operands, f"{name}.product", domain=MICROSOFT)
         return graph.node("Mul", [product, peak], name)
 
     def _quantize_rows(self, graph: Graph, x: str, name: str) -> tuple[str, str]:
         """Each row over its own largest magnitude, rounded to 127 steps: uint8 rows and float [1, S, 1] peaks."""
+        # A row of zeros divides zero by zero; whichever byte that becomes, its peak of zero cancels the product.
         magnitude = graph.node("Abs", [x], f"{name}.magnitude")
         last = graph.constant("last_axis", np.array([-1]))
-        largest = graph.node("ReduceMax", [magnitude, last], f"{name}.largest", keepdims=1)
-        peak = graph.node("Max", [largest, graph.constant("tiny", np.finfo(np.float32).tiny)], f"{name}.peak")
+        peak = graph.node("ReduceMax", [magnitude, last], f"{name}.peak", keepdims=1)
         unit = graph.node("Div", [x, peak], f"{name}.unit")
         step = graph.constant("step", np.float32(1 / _LEVELS))
         zero = graph.constant("zero_point", np.uint8(_ZERO_POINT))
@@ -147,10 +146,9 @@ def parse_format(text: str, block: int = 32) -> Format:
     return WeightOnly(bits, int(match[2] or (block if bits == 4 else 32)))
 
 
-def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.uint8]]:
+def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int8]]:
     for stripe in _transposed(weight):
-        levels = np.rint(stripe / scales)
-        yield (np.clip(levels, -_LEVELS, _LEVELS) + _ZERO_POINT).astype(np.uint8)
+        yield np.clip(np.rint(stripe / scales), -_LEVELS, _LEVELS).astype(np.int8)
 
 
 def _transposed(weight: Matrix) -> Iterator[Matrix]:

@@ -1,15 +1,21 @@
 """From sources to a folder that opens: a single model or a pair, whole or not at all."""
 
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from specdec_onnx.export.assemble import CONTEXT, ModelWriter, Order, write_json
+from specdec_onnx.export.assemble import CONTEXT, ModelWriter, Order
+from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
-from specdec_onnx.export.staging import staged
+from specdec_onnx.export.memory import peak_memory_bytes
+from specdec_onnx.export.report import read_report, size_by_part, write_report
+from specdec_onnx.export.staging import staged, write_json
 from specdec_onnx.models.compatibility import require_compatible
+from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.layout import read_json
 from specdec_onnx.models.pair import open_pair
 
@@ -25,6 +31,7 @@ TRIM = 32768
 """Leading token ids a draft's head keeps, beside the special tokens, unless told otherwise."""
 
 _SHARED_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_QUALITY = ("kl_mean", "top1_agreement", "kept_probability", "quality_reference", "quality_tokens")
 
 
 def export_model(
@@ -34,17 +41,13 @@ def export_model(
     format: str = "w8a8",
     trim: int | None = None,
     context: int = CONTEXT,
+    measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when it cannot be done."""
     order = Order(parse_format(format, TARGET_BLOCK), trim, context)
-    checkpoint = _open(source)
-    with staged(out, force=force) as folder:
-        writer = ModelWriter(checkpoint, folder, order)
-        writer.describe()
-        _build([writer], progress)
-    return out
+    return _export({"": source}, {"": order}, out, measure, force, progress or _silent)
 
 
 def export_pair(
@@ -56,56 +59,103 @@ def export_pair(
     draft_format: str = "int4",
     trim: int | None = TRIM,
     context: int = CONTEXT,
+    measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Export a target and its draft to a pair folder at `out`, or the target alone to a model folder."""
+    """Export a target and its draft to a pair folder at `out`, or the target alone to a model folder.
+
+    With `measure`, report.json also holds forward costs and the quantization's loss, measured after the folder is
+    complete. SpecdecError, and no folder, when a source is unusable or the two don't fit.
+    """
+    target = Order(parse_format(target_format, TARGET_BLOCK), None, context)
     if draft_source is None:
-        return export_model(
-            target_source, out, format=target_format, context=context, force=force, progress=progress
-        )
-    orders = {
-        "target": Order(parse_format(target_format, TARGET_BLOCK), None, context),
-        "draft": Order(parse_format(draft_format, DRAFT_BLOCK), trim, context),
-    }
-    checkpoints = {"target": _open(target_source), "draft": _open(draft_source)}
+        return _export({"": target_source}, {"": target}, out, measure, force, progress or _silent)
+    orders = {"target": target, "draft": Order(parse_format(draft_format, DRAFT_BLOCK), trim, context)}
+    sources = {"target": target_source, "draft": draft_source}
+    return _export(sources, orders, out, measure, force, progress or _silent)
+
+
+def _export(
+    sources: Mapping[str, Source],
+    orders: Mapping[str, Order],
+    out: Path,
+    measure: bool,
+    force: bool,
+    progress: Progress,
+) -> Path:
+    """Export each role's source into its subfolder ("" is `out` itself)."""
+    began = time.perf_counter()
+    checkpoints = {role: _open(source) for role, source in sources.items()}
     with staged(out, force=force) as folder:
-        writers = [ModelWriter(checkpoints[role], folder / role, order) for role, order in orders.items()]
-        target, draft = (writer.describe() for writer in writers)
-        require_compatible(target, draft)
-        _build(writers, progress)
-        _join(folder)
+        writers = {
+            role: ModelWriter(checkpoints[role], folder / role, order) for role, order in orders.items()
+        }
+        models = [writer.describe() for writer in writers.values()]
+        if len(models) > 1:
+            require_compatible(*models)
+        entries = _build(writers, progress)
+        if len(models) > 1:
+            _join(folder)
         open_pair(folder)
+        write_report(folder, _report(entries, time.perf_counter() - began))
+    if measure:
+        _measure(out, checkpoints, progress)
     return out
 
 
-def _build(writers: Sequence[ModelWriter], progress: Progress | None) -> None:
-    total, before = sum(writer.steps for writer in writers), 0
-    for writer in writers:
-        prefix = f"{writer.folder.name}: " if len(writers) > 1 else ""
+def _build(writers: Mapping[str, ModelWriter], progress: Progress) -> dict[str, dict[str, Any]]:
+    """Write the graphs; returns each role's part of the report."""
+    total, before, entries = sum(writer.steps for writer in writers.values()), 0, {}
+    for role, writer in writers.items():
 
-        def step(what: str, done: int, _: int, prefix: str = prefix, before: int = before) -> None:
-            if progress is not None:
-                progress(prefix + what, before + done, total)
+        def step(what: str, done: int, _: int, role: str = role, before: int = before) -> None:
+            progress(f"{role}: {what}" if role else what, before + done, total)
 
-        writer.build(step)
+        sizes = writer.build(step)
+        entries[role] = {"format": writer.order.format.name, "size_bytes": size_by_part(sizes)}
         before += writer.steps
+    return entries
 
 
 def _join(folder: Path) -> None:
     """Write what makes a pair of folder/target and folder/draft."""
-    facts = {role: read_json(folder / role / "specdec.json") for role in ("target", "draft")}
-    configs = [read_json(folder / role / "genai_config.json") for role in ("target", "draft")]
+    roles = ("target", "draft")
     for name in _SHARED_FILES:
         if (folder / "target" / name).is_file():
             shutil.copyfile(folder / "target" / name, folder / name)
-    write_json(folder / "specdec.json", {role: {"format": facts[role]["format"]} for role in facts})
-    write_json(folder / "genai_config.json", pair_config(*configs))
+    facts = {role: read_json(folder / role / "specdec.json") for role in roles}
+    write_json(folder / "specdec.json", {role: {"format": facts[role]["format"]} for role in roles})
+    write_json(
+        folder / "genai_config.json",
+        pair_config(*(read_json(folder / role / "genai_config.json") for role in roles)),
+    )
+
+
+def _report(entries: Mapping[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
+    whole = {"export_seconds": round(seconds, 2), "peak_memory_bytes": peak_memory_bytes()}
+    return {**entries.get("", entries), **whole}
+
+
+def _measure(out: Path, checkpoints: Mapping[str, Checkpoint], progress: Progress) -> None:
+    """Complete report.json and each model's facts."""
+    from specdec_onnx.export.measure import measure
+
+    report = dict(read_report(out))
+    for done, (role, checkpoint) in enumerate(checkpoints.items()):
+        progress(f"measuring {role}".strip(), done, len(checkpoints))
+        model = open_model(out / role)
+        found = measure(model, checkpoint)
+        report |= {role: report[role] | found} if role else found
+        quality = {key.removeprefix("quality_"): found[key] for key in _QUALITY if key in found}
+        write_json(model.path / "specdec.json", {**model.facts, "quality": quality})
+        write_report(out, report)
+    progress("measured", len(checkpoints), len(checkpoints))
 
 
 def _open(source: Source) -> Checkpoint:
-    if not isinstance(source, str | Path):
-        return source
-    from specdec_onnx.export.checkpoint import open_checkpoint
+    return open_checkpoint(source) if isinstance(source, str | Path) else source
 
-    return open_checkpoint(source)
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass

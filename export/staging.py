@@ -1,13 +1,15 @@
 """A folder appears whole or not at all: it is built beside its place and moved there at the end."""
 
+import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 
@@ -44,9 +46,10 @@ def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_text(file: Path, text: str) -> None:
-    """Replace one file's content in a single step."""
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Put readable JSON in the file's place in one step; the same content gives the same bytes on every system."""
     fresh = file.with_name(f".{file.name}.partial")
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     fresh.write_text(text, encoding="utf-8", newline="\n")
     fresh.replace(file)
 

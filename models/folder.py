@@ -43,8 +43,8 @@ class ModelFolder:
 
     @property
     def context_length(self) -> int:
-        """Most tokens the model was trained to attend over."""
-        return self._number("max_position_embeddings")
+        """Most tokens the graph can attend over: what the export recorded, else what the model was trained for."""
+        return int(self.facts.get("context_length") or self._number("max_position_embeddings"))
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Runs an exported graph through a plain ONNX Runtime session, with a growing cache and nothing of the runtime."""
+"""Runs an exported graph through a plain ONNX Runtime session, with a growing cache and nothing else of the runtime."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +8,14 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from specdec_onnx.runtime.device import session_options
+
 
 class GraphRunner:
     """Feeds tokens and carries the cache; `length` may be set back to forget."""
 
     def __init__(self, folder: Path) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
+        options = session_options(threads=1)
         self._session = ort.InferenceSession(str(folder / "onnx" / "model.onnx"), options)
         self._cache = {
             node.name: np.zeros((1, node.shape[1], 0, node.shape[3]), np.float32)

@@ -1,0 +1,123 @@
+"""The `specdec-export` command: sources in, a folder out, a report on stdout."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from specdec_onnx.models.errors import SpecdecError
+
+BAD_INPUT, INTERNAL, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+
+_FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="specdec-export",
+        description="Turn a checkpoint into a quantized ONNX model, or two into a pair for speculative decoding.",
+        epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, or a folder with "
+        "safetensors and config.json.",
+    )
+    parser.add_argument("source", metavar="SOURCE", help="the model, which becomes the target of a pair")
+    parser.add_argument(
+        "--draft", metavar="SOURCE", help="the small model that drafts for it; 'none' for no draft"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to make")
+    parser.add_argument(
+        "--target-format", metavar="F", default="w8a8", help=f"{_FORMATS} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--draft-format", metavar="F", default="int4", help="likewise (default: %(default)s, block 128)"
+    )
+    parser.add_argument(
+        "--trim",
+        metavar="N",
+        type=_count_or_none,
+        default=32768,
+        help="the draft scores only its first N tokens and the special ones; 'none' for all (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--context",
+        metavar="N",
+        type=_count,
+        default=32768,
+        help="longest text in tokens, at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--no-measure", action="store_true", help="skip forward costs and quality in the report"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an export that is already there")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `specdec-export`; the result is the exit code."""
+    args = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left behind", file=sys.stderr)
+        return INTERRUPTED
+    except SpecdecError as error:
+        print(error, file=sys.stderr)
+        return BAD_INPUT
+    except Exception as error:
+        if os.environ.get("SPECDEC_DEBUG"):
+            raise
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
+        return INTERNAL
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fetch what is named, export it, print the report."""
+    from specdec_onnx.export.pipeline import export_pair
+    from specdec_onnx.export.progress import ProgressLine
+    from specdec_onnx.export.report import read_report, render
+    from specdec_onnx.export.sources import resolve
+
+    progress = ProgressLine()
+    try:
+        target, draft = resolve(args.source, args.draft, progress)
+        folder = export_pair(
+            target,
+            draft,
+            args.output,
+            target_format=args.target_format,
+            draft_format=args.draft_format,
+            trim=args.trim,
+            context=args.context,
+            measure=not args.no_measure,
+            force=args.force,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    print(render(read_report(folder)))
+    print(f"written to {folder}", file=sys.stderr)
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _count_or_none(text: str) -> int | None:
+    return None if text == "none" else _count(text)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(TERMINATED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

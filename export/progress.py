@@ -1,0 +1,27 @@
+"""Progress on stderr: one changing line in a terminal, a line every tenth elsewhere."""
+
+import sys
+
+
+class ProgressLine:
+    """Called with what is being done and how many of how many steps are finished."""
+
+    def __init__(self) -> None:
+        self._width = 0
+        self._last = ("", -1)
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        text = f"{100 * done // max(total, 1):3d} %  {what}"
+        if self._live:
+            print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+            self._width = len(text)
+        elif self._last != (mark := (what.split(":")[0].split(" ")[0], 10 * done // max(total, 1))):
+            print(text, file=sys.stderr, flush=True)
+            self._last = mark
+
+    def close(self) -> None:
+        """Leave the terminal at the start of an empty line."""
+        if self._live and self._width:
+            print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+            self._width = 0

@@ -1,0 +1,74 @@
+"""report.json: what an export weighs, costs and loses; and the same as a table for people."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.export.staging import write_json
+from specdec_onnx.models.layout import read_json
+
+REPORT_FILE = "report.json"
+
+_PARTS = {
+    "embedding": ("embedding.",),
+    "attention": (".qkv.", ".output."),
+    "feed_forward": (".gate_up.", ".down."),
+    "head": ("logits.",),
+}
+
+Entry = Mapping[str, Any]
+
+
+def size_by_part(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of a data file by part of the model; norms and rotary tables are `other`."""
+    parts = dict.fromkeys([*_PARTS, "other"], 0)
+    for tensor, size in sizes.items():
+        found = (part for part, marks in _PARTS.items() if any(mark in tensor for mark in marks))
+        parts[next(found, "other")] += size
+    return parts
+
+
+def read_report(folder: Path) -> Mapping[str, Any]:
+    """The report of an export, {} if it has none."""
+    return read_json(folder / REPORT_FILE)
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Put `report` into the folder in one step."""
+    write_json(folder / REPORT_FILE, report)
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The report as lines of text, a column for each model."""
+    entries = {role: report[role] for role in ("target", "draft") if role in report} or {"model": report}
+    rows = [("", list(entries)), *_rows(list(entries.values()))]
+    label = max(len(name) for name, _ in rows)
+    width = max(len(cell) for _, cells in rows for cell in cells)
+    lines = [f"{name:{label}}  " + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows]
+    peak = report.get("peak_memory_bytes")
+    memory = f", peak memory {_bytes(peak)}" if peak else ""
+    return "\n".join([*lines, f"exported in {report['export_seconds']:.0f} s{memory}"])
+
+
+def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
+    yield "format", [entry["format"] for entry in entries]
+    yield "size", [_bytes(sum(entry["size_bytes"].values())) for entry in entries]
+    for part in entries[0]["size_bytes"]:
+        yield f"  {part.replace('_', ' ')}", [_bytes(entry["size_bytes"][part]) for entry in entries]
+    if all("forward_cost_ms" in entry for entry in entries):
+        yield from _measured_rows(entries)
+
+
+def _measured_rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
+    for width in entries[0]["forward_cost_ms"]:
+        costs = [entry["forward_cost_ms"].get(width) for entry in entries]
+        yield f"forward pass, S={width}", ["-" if cost is None else f"{cost:.1f} ms" for cost in costs]
+    finer = entries[0]["quality_reference"]
+    yield f"KL to {finer}", [f"{entry['kl_mean']:.4f}" for entry in entries]
+    yield f"top-1 as {finer}", [f"{entry['top1_agreement']:.1%}" for entry in entries]
+    if any("kept_probability" in entry for entry in entries):
+        yield "kept by the trimmed head", [f"{entry.get('kept_probability', 1.0):.1%}" for entry in entries]
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,145 @@
+"""`specdec-export` as people type it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.tiny import tiny_checkpoint
+
+from specdec_onnx.export import cli, sources
+from specdec_onnx.models.catalog import CatalogFile, catalog
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.pair import open_pair
+
+BIG, SMALL = tiny_checkpoint(num_hidden_layers=2), tiny_checkpoint(num_hidden_layers=1)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with big.gguf and small.gguf, which open as tiny checkpoints."""
+    known = {"big.gguf": BIG, "small.gguf": SMALL, "broken.gguf": replace(BIG, tensors={})}
+    for name in known:
+        (tmp_path / name).write_bytes(b"GGUF")
+    monkeypatch.setattr("specdec_onnx.export.pipeline.open_checkpoint", lambda path: known[Path(path).name])
+    return tmp_path
+
+
+def run(*words: object) -> int:
+    return cli.main([str(word) for word in words])
+
+
+def test_a_pair(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = files / "pair"
+    assert (
+        run(
+            files / "big.gguf",
+            "--draft",
+            files / "small.gguf",
+            "-o",
+            out,
+            "--trim",
+            300,
+            "--draft-format",
+            "int8",
+        )
+        == 0
+    )
+    pair = open_pair(out)
+    assert pair.draft is not None
+    assert pair.draft.trimmed_vocabulary is not None
+    assert pair.draft.facts["format"] == "int8-32"
+    said = capsys.readouterr()
+    assert "KL to int8" in said.out
+    assert "100 %" in said.err
+
+
+def test_a_single_model_without_measuring(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = files / "model"
+    assert (
+        run(files / "big.gguf", "-o", out, "--target-format", "int4-64", "--context", 100, "--no-measure")
+        == 0
+    )
+    model = open_pair(out).target
+    assert (model.facts["format"], model.facts["context_length"]) == ("int4-64", 100)
+    assert "KL" not in capsys.readouterr().out
+
+
+def test_force_replaces(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (files / "big.gguf", "-o", files / "model", "--no-measure")
+    assert run(*words) == 0
+    assert run(*words) == 2
+    assert "--force" in capsys.readouterr().err
+    assert run(*words, "--force", "--target-format", "fp32") == 0
+    assert open_pair(files / "model").target.facts["format"] == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing.gguf"], "there is no nothing.gguf"),
+        (["broken.gguf"], "the source lacks tensor"),
+        (["big.gguf", "--draft", "nowhere"], "there is no nowhere"),
+        (["big.gguf", "--target-format", "q4"], "unknown format 'q4'"),
+    ],
+)
+def test_errors_are_short_and_leave_nothing(
+    words: list[str],
+    message: str,
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(files)
+    before = set(files.iterdir())
+    assert run(*words, "-o", "out", "--no-measure") == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert set(files.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [["--trim", "0"], ["--trim", "some"], ["--context", "-1"]])
+def test_bad_numbers_are_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("big.gguf", "-o", "out", *words)
+    assert caught.value.code == 2
+    assert "positive whole number" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_quiet(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specdec_onnx.export.transformer._Decoder._head", interrupt)
+    assert run(files / "big.gguf", "-o", files / "out") == 130
+    assert not (files / "out").exists()
+    assert not list(files.glob(".out*"))
+
+
+def test_catalog_names_bring_their_draft(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fetch(file: CatalogFile, progress: Callable[[str, int, int], None] | None = None) -> Path:
+        return Path(file.name)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sources, "fetch", fetch)
+    entry, (single, *_) = catalog()["qwen2.5-coder-1.5b"], [e for e in catalog().values() if e.draft is None]
+    assert entry.draft is not None
+    pair = (Path(entry.target.name), Path(entry.draft.name))
+    assert sources.resolve(entry.name, None, print) == pair
+    assert sources.resolve(entry.name, "none", print) == (pair[0], None)
+    assert sources.resolve(single.name, None, print) == (Path(single.target.name), None)
+    assert sources.resolve(entry.name, single.name, print) == (pair[0], Path(single.target.name))
+    with pytest.raises(SpecdecError, match="there is no"):
+        sources.resolve("qwen9", None, print)
+
+
+def test_help_is_light() -> None:
+    code = "import sys; from specdec_onnx.export import cli; cli.build_parser().format_help(); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"numpy", "onnx", "onnxruntime", "gguf", "tokenizers", "jinja2"} & set(loaded)

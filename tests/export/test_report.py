@@ -1,0 +1,95 @@
+"""The report: sizes that add up, quality that means something, and a table."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.tiny import export_tiny, tiny_checkpoint
+
+from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_logits
+from specdec_onnx.export.pipeline import export_model, export_pair
+from specdec_onnx.export.report import read_report, render, size_by_part
+from specdec_onnx.models.folder import open_model
+
+MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}
+
+
+def quality(folder: Path, reference: Path, count: int = 100) -> Quality:
+    blocks = [rows.copy() for rows in text_logits(open_model(reference), count)]
+    return compare(blocks, open_model(folder), count)
+
+
+def test_sizes_add_up(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "model", format="fp32", tie_word_embeddings=False)
+    sizes = read_report(folder)["size_bytes"]
+    assert sizes["embedding"] == sizes["head"] == 384 * 64 * 4
+    assert sizes["attention"] == 2 * 4 * ((64 + 2 * 32) * 64 + 64 * 64 + 64 + 2 * 32) - 2 * 4 * (64 + 2 * 32)
+    assert sizes["feed_forward"] == 2 * 4 * 3 * 96 * 64
+    assert sum(sizes.values()) <= (folder / "onnx" / "model.onnx_data").stat().st_size
+
+
+def test_unknown_tensors_count_as_other() -> None:
+    assert size_by_part({"cos_cache": 7, "trimmed_logits.weight": 5})["other"] == 7
+    assert size_by_part({"cos_cache": 7, "trimmed_logits.weight": 5})["head"] == 5
+
+
+def test_a_graph_agrees_with_itself(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "model", format="int8")
+    assert quality(folder, folder) == Quality(100, 0.0, 1.0, 1.0)
+
+
+def test_finer_formats_score_better(tmp_path: Path) -> None:
+    names = ("fp32", "w8a8", "int4")
+    reference, w8a8, int4 = (export_tiny(tmp_path / name, format=name, seed=4) for name in names)
+    fine, coarse = quality(w8a8, reference), quality(int4, reference)
+    assert 0 < fine.kl_mean < 0.3 * coarse.kl_mean
+    assert fine.top1_agreement > coarse.top1_agreement
+
+
+def test_divergence_by_its_definition(tmp_path: Path) -> None:
+    first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    p, q = (next(text_logits(open_model(folder), 3)).astype(np.float64) for folder in (first, second))
+    p, q = (np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True) for rows in (p, q))
+    assert quality(second, first, 3).kl_mean == pytest.approx(
+        (p * np.log(p / q)).sum(axis=1).mean(), rel=1e-5
+    )
+
+
+def test_a_trimmed_head_is_compared_on_its_ids(tmp_path: Path) -> None:
+    whole = export_tiny(tmp_path / "whole")
+    found = quality(export_tiny(tmp_path / "trimmed", trim=300), whole)
+    assert found.kl_mean == pytest.approx(0, abs=1e-6)
+    assert 0.4 < found.kept_probability < 0.99
+    assert 0.4 < found.top1_agreement < 0.99
+
+
+def test_costs_of_every_width_that_fits(tmp_path: Path) -> None:
+    model = open_model(export_tiny(tmp_path / "model"))
+    costs = forward_cost_ms(model)
+    assert list(costs) == [1, 2, 4, 8, 16]
+    assert all(cost > 0 for cost in costs.values())
+    short = open_model(export_model(tiny_checkpoint(), tmp_path / "short", context=10))
+    assert list(forward_cost_ms(short)) == [1, 2, 4, 8]
+
+
+def test_measured_report_of_a_pair(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint()
+    folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", trim=300, measure=True)
+    report = read_report(folder)
+    assert set(report) == {"target", "draft", "export_seconds", "peak_memory_bytes"}
+    assert report["target"].keys() >= MEASURED
+    assert report["draft"].keys() == report["target"].keys() | {"kept_probability"}
+    assert report["peak_memory_bytes"] > 10_000_000
+    facts = json.loads((folder / "target" / "specdec.json").read_text())
+    assert facts["quality"]["kl_mean"] == report["target"]["kl_mean"]
+    table = render(report)
+    for word in ("target", "draft", "w8a8", "int4-128", "S=16", "KL to int8", "kept by the trimmed head"):
+        assert word in table
+    assert len({len(line) for line in table.splitlines()[:-1]}) == 1
+
+
+def test_report_without_measuring(tmp_path: Path) -> None:
+    report = read_report(export_tiny(tmp_path / "model", format="int4"))
+    assert not MEASURED & set(report)
+    assert "int4-32" in render(report)
