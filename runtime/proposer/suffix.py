@@ -3,8 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 
+from specdec_onnx.runtime.prefill import common_prefix
 from specdec_onnx.runtime.proposer.automaton import ROOT, Automaton
 from specdec_onnx.runtime.proposer.base import Proposal, Worth
+from specdec_onnx.runtime.proposer.reliability import Reliability
 
 CAPACITY = 1 << 15
 """Tokens in the store, about 16 MB; when it is full, it is rebuilt from the most recent half."""
@@ -14,17 +16,25 @@ LEAD_IN = 16
 
 
 class Suffix:
-    """Proposes from the context and from whatever was cut off it (earlier answers stay searchable)."""
+    """Proposes from the context and from whatever was ever cut off it: earlier answers stay searchable.
+
+    Where a text continued in several ways, the most frequent way is taken, among equals the most recent. Rejected
+    tokens never enter the store. Several stores may share what they learned about `reliability`.
+    """
 
     name = "suffix"
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int = CAPACITY, reliability: Reliability | None = None) -> None:
+        self._capacity, self._reliability = capacity, reliability or Reliability()
         self._text: list[int] = []
         self._pieces: deque[list[int]] = deque()
-        self._reliability = Reliability()
         self._predicted: list[tuple[int, int]] = []
         self._automaton, self._states, self._offset, self._stored = Automaton(), [ROOT], 0, 0
+
+    def begin(self, context: Sequence[int]) -> None:
+        """A new answer: the context is cut back to what it shares with `context`, and goes on with its rest."""
+        self.rollback(common_prefix(self._text, context))
+        self._follow(context)
 
     def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
         """Up to `limit` tokens, while each is worth its check; none where the text never said the like."""
@@ -32,13 +42,9 @@ class Suffix:
         proposal, chance = Proposal(), 1.0
         state, matched = self._states[-1], len(self._text)
         self._predicted = []
-        while len(proposal) < limit:
-            state = self._automaton.continued(state)
+        while len(proposal) < limit and (state := self._automaton.continued(state)) != ROOT:
             matched = min(matched, self._automaton.length[state])
-            if state == ROOT:
-                break
-            token = self._automaton.best[state]
-            confidence = self._judge(state, matched, token)
+            token, confidence = self._predict(state, matched)
             chance *= confidence
             if not worth(chance, len(proposal) + 1):
                 break
@@ -50,8 +56,8 @@ class Suffix:
 
     def observe(self, emitted: Sequence[int]) -> None:
         """Learn from what the target said where this proposer would have drafted, drafted or not."""
-        for (token, cell), said in zip(self._predicted, emitted, strict=False):
-            self._reliability.observe(cell, token == said)
+        for (token, kind), said in zip(self._predicted, emitted, strict=False):
+            self._reliability.observe(kind, token == said)
             if token != said:
                 break
 
@@ -64,13 +70,15 @@ class Suffix:
             if length < self._offset:
                 self._states, self._offset = [ROOT], length
 
-    def _judge(self, state: int, matched: int, token: int) -> float:
-        share = self._automaton.count[self._automaton.follow[state][token]] / max(
-            1, self._automaton.count[state]
+    def _predict(self, state: int, matched: int) -> tuple[int, float]:
+        """The token that follows a match, and the chance that it is right."""
+        store = self._automaton
+        token, follow = store.best[state], store.follow[state]
+        kind = self._reliability.class_of(
+            matched, store.count[state], store.count[follow[token]], len(follow)
         )
-        cell = self._reliability.cell(matched, share)
-        self._predicted.append((token, cell))
-        return self._reliability.chance(cell)
+        self._predicted.append((token, kind))
+        return token, self._reliability.chance(kind)
 
     def _follow(self, context: Sequence[int]) -> None:
         self.rollback(len(context))
@@ -101,29 +109,6 @@ class Suffix:
         for token in context:
             self._states.append(self._automaton.extend(self._states[-1], token))
         self._stored = len(context) + sum(map(len, self._pieces))
-
-
-class Reliability:
-    """How often a proposed token was right, by the length of the match and by how unanimous its continuations are."""
-
-    LENGTHS, SHARES = 6, 3
-
-    def __init__(self) -> None:
-        self._right = [1] * (self.LENGTHS * self.SHARES)
-        self._tried = [2] * (self.LENGTHS * self.SHARES)
-
-    def cell(self, matched: int, share: float) -> int:
-        """The class of a proposal: match length doubles from class to class, up to 32; share of the best token."""
-        return min(matched.bit_length(), self.LENGTHS) * self.SHARES - 1 - int(2 * min(share, 1.0))
-
-    def chance(self, cell: int) -> float:
-        """The share of right ones, Laplace-smoothed: a half before anything was seen."""
-        return self._right[cell] / self._tried[cell]
-
-    def observe(self, cell: int, right: bool) -> None:
-        """Count one proposal that the target has judged."""
-        self._right[cell] += right
-        self._tried[cell] += 1
 
 
 def _newest(pieces: Sequence[list[int]], room: int) -> deque[list[int]]:

@@ -1,0 +1,81 @@
+"""A conversation: messages, their tokens, and the cache that is kept between turns."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.generator import Step
+from specdec_onnx.runtime.proposer.suffix import Suffix
+from specdec_onnx.runtime.template import Message, render
+
+if TYPE_CHECKING:
+    from specdec_onnx.runtime.engine import Engine
+
+
+class Chat:
+    """Turns of user and assistant; every turn pays prefill only for tokens that are new.
+
+    `messages` may be read at any time and holds the answer so far, also one that was stopped.
+    """
+
+    def __init__(self, engine: "Engine", system: str | None = None) -> None:
+        self._engine, self._suffix = engine, Suffix()
+        self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        self._text, self._tokens = "", list[int]()  # what the model last read and wrote
+
+    def send(self, text: str, **ask: Any) -> Iterator[Step]:
+        """Ask and stream the answer; takes what `Engine.stream` takes.
+
+        Raises SpecdecError, with the counts, when the conversation has outgrown the context; it is then unchanged.
+        """
+        return self._answer([*self.messages, {"role": "user", "content": text}], **ask)
+
+    def regenerate(self, **ask: Any) -> Iterator[Step]:
+        """Drop the last answer and stream another one."""
+        return self._answer(self.messages[: self._last("user") + 1], **ask)
+
+    def edit(self, index: int, text: str, **ask: Any) -> Iterator[Step]:
+        """Replace the user message at `index`, drop what came after it and stream a new answer."""
+        if not 0 <= index < len(self.messages) or self.messages[index]["role"] != "user":
+            raise SpecdecError(f"message {index} cannot be edited", "it is not a message of the user")
+        return self._answer([*self.messages[:index], {"role": "user", "content": text}], **ask)
+
+    def _answer(self, messages: list[Message], **ask: Any) -> Iterator[Step]:
+        prompt = render(self._engine.pair.target, messages)
+        tokens = self._encode(prompt)
+        steps = self._engine.stream(tokens, suffix=self._suffix, **ask)
+        self.messages = messages
+        return self._recorded(steps, prompt, tokens)
+
+    def _recorded(self, steps: Iterator[Step], prompt: str, tokens: list[int]) -> Iterator[Step]:
+        message = {"role": "assistant", "content": ""}
+        self.messages.append(message)
+        written: list[int] = []
+        try:
+            for step in steps:
+                message["content"] += step.text
+                written.extend(step.tokens)
+                yield step
+        finally:
+            self._remember(prompt, tokens, message["content"], written)
+
+    def _remember(self, prompt: str, tokens: list[int], answer: str, written: list[int]) -> None:
+        """Keep the written tokens if they spell the answer (a stop string or half a character may say otherwise)."""
+        target = self._engine.pair.target
+        while written and written[-1] in target.eos_token_ids:
+            written.pop()
+        if target.tokenizer.decode(written) == answer:
+            self._text, self._tokens = prompt + answer, [*tokens, *written]
+
+    def _encode(self, prompt: str) -> list[int]:
+        """Tokens of the prompt; the part that the model itself wrote keeps the very tokens that it wrote."""
+        encode = self._engine.pair.target.tokenizer.encode
+        if not (self._text and prompt.startswith(self._text)):
+            return encode(prompt)
+        return [*self._tokens, *encode(prompt[len(self._text) :])]
+
+    def _last(self, role: str) -> int:
+        places = [place for place, message in enumerate(self.messages) if message["role"] == role]
+        if not places:
+            raise SpecdecError("there is nothing to answer", "the conversation has no message yet")
+        return places[-1]

@@ -1,0 +1,208 @@
+"""The public face: load a model or a pair once, then stream answers from it."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.pair import Pair, open_pair
+from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.runtime.answer import Answer, Result
+from specdec_onnx.runtime.chat import Chat
+from specdec_onnx.runtime.costs import LONGEST_DRAFT, Curve
+from specdec_onnx.runtime.decoder import SPARE_ROWS, Cancelled, Decoder
+from specdec_onnx.runtime.device import find_device
+from specdec_onnx.runtime.generator import Generator, Step
+from specdec_onnx.runtime.prefill import Progress, Tape
+from specdec_onnx.runtime.profile import Profile, profile_draft, profile_target
+from specdec_onnx.runtime.proposer.suffix import Suffix
+from specdec_onnx.runtime.rules import make_rule
+from specdec_onnx.runtime.sampling import Parameters
+from specdec_onnx.runtime.speculation import Speculation
+from specdec_onnx.runtime.template import Message, render
+
+DEFAULT_CONTEXT = 8192
+"""Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
+
+
+def load(
+    path: str | Path,
+    *,
+    draft: str | Path | None = None,
+    device: str = "cpu",
+    mode: str = "auto",
+    threads: int = 0,
+    context: int | None = None,
+) -> "Engine":
+    """Open the pair (or single model) at `path`, ready to answer.
+
+    `draft` names a draft model for a single model; `mode` is the default way to speculate; `threads` 0 means the
+    physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures what forward
+    passes cost and tests exactness (seconds; kept). Raises SpecdecError.
+    """
+    pair = open_pair(Path(path), Path(draft) if draft else None)
+    limit = min(context or DEFAULT_CONTEXT, pair.target.context_length)
+    target = _open(pair.target, device, threads, limit, exact=True)
+    profile = profile_target(pair.target, target, device, threads)
+    if pair.draft is None:
+        return Engine(pair, target, profile, None, limit, mode)
+    drafter = _open(pair.draft, device, threads, min(limit, pair.draft.context_length), exact=False)
+    costs = profile_draft(pair.draft, drafter, device, threads)
+    return Engine(pair, target, profile, (drafter, costs), limit, mode)
+
+
+def _open(model: ModelFolder, device: str, threads: int, context: int, *, exact: bool) -> Decoder:
+    capacity = context + LONGEST_DRAFT + SPARE_ROWS
+    return Decoder.open(model, device=find_device(device), capacity=capacity, exact=exact, threads=threads)
+
+
+class Engine:
+    """A loaded target, its draft if there is one, and their caches; one answer at a time.
+
+    `last` is the newest answer with its statistics, `identity` what the self-test found, `profile` and
+    `draft_cost` what forward passes cost.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        target: Decoder,
+        profile: Profile,
+        draft: tuple[Decoder, Curve] | None,
+        context: int,
+        mode: str = "auto",
+    ) -> None:
+        self.pair, self.context, self.last = pair, context, Result()
+        self.target, self.profile, self.identity = target, profile, profile.identity
+        self.draft_cost = draft[1] if draft else None
+        self._tape = Tape(target)
+        self._vocab_size = min(pair.target.tokenizer.size, target.vocab_size)
+        drafter = (pair.draft, *draft) if pair.draft and draft else None
+        self.speculation = Speculation(profile.curve, drafter, self._vocab_size)
+        self.speculation.planner(mode)
+        self.mode, self.modes = mode, self.speculation.modes
+        self._stopped = False
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The target's tokenizer; a draft's ids mean the same tokens."""
+        return self.pair.target.tokenizer
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        parameters: Parameters | None = None,
+        system: str | None = None,
+        raw: bool = False,
+        mode: str | None = None,
+        suffix: Suffix | None = None,
+        on_progress: Progress | None = None,
+        **fields: Any,
+    ) -> Iterator[Step]:
+        """Answer `prompt`, one step a round; `fields` override single `parameters`.
+
+        A text is a user's message and goes through the chat template, unless it is `raw` or the model has none; token
+        ids are taken as they are. `on_progress(done, total)` reports prefill. Closing the iterator early, or
+        `cancel`, leaves the engine usable. Raises SpecdecError for a prompt that does not fit.
+        """
+        tokens = self._tokens(prompt, system, raw)
+        parameters = replace(parameters or Parameters(), **fields)
+        mode = mode or self.mode
+        self.speculation.planner(mode)
+        return self._steps(tokens, parameters, mode, suffix or Suffix(), on_progress)
+
+    def generate(self, prompt: str | Sequence[int], **ask: Any) -> str:
+        """The whole answer as text; takes what `stream` takes."""
+        return "".join(step.text for step in self.stream(prompt, **ask))
+
+    def chat(self, system: str | None = None) -> Chat:
+        """A conversation that keeps the caches between turns."""
+        return Chat(self, system)
+
+    def cancel(self) -> None:
+        """End the running answer within one forward pass; may be called from any thread."""
+        self._stopped = True
+        self.target.terminate()
+        if self.speculation.draft is not None:
+            self.speculation.draft.tape.decoder.terminate()
+
+    def forget(self) -> None:
+        """Empty the caches, so that the next prompt is prefilled as if it were the first."""
+        self._tape.cut(0)
+        if self.speculation.draft is not None:
+            self.speculation.draft.rollback(0)
+            self.speculation.draft.tape.cut(0)
+
+    def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
+        tokens = (
+            self._encode(prompt, system, raw) if isinstance(prompt, str) else [int(token) for token in prompt]
+        )
+        if not tokens:
+            raise SpecdecError("the prompt is empty", fix="give it at least one character")
+        if len(tokens) >= self.context:
+            raise SpecdecError(
+                f"the prompt has {len(tokens)} tokens, the context has room for {self.context}",
+                "an answer needs room too",
+                "shorten the prompt, or load the model with a larger context",
+            )
+        if not all(0 <= token < self._vocab_size for token in tokens):
+            raise SpecdecError(f"a token id is outside the vocabulary of {self._vocab_size}")
+        return tokens
+
+    def _encode(self, prompt: str, system: str | None, raw: bool) -> list[int]:
+        model = self.pair.target
+        if raw or model.chat_template is None:
+            opening = [model.bos_token_id] if model.adds_bos and model.bos_token_id is not None else []
+            return [*opening, *self.tokenizer.encode(prompt)]
+        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        return self.tokenizer.encode(render(model, [*messages, {"role": "user", "content": prompt}]))
+
+    def _steps(
+        self,
+        prompt: list[int],
+        parameters: Parameters,
+        mode: str,
+        suffix: Suffix,
+        on_progress: Progress | None,
+    ) -> Iterator[Step]:
+        start, result = time.perf_counter(), Result(prompt)
+        self._begin(result)
+        rule = make_rule(parameters, self._vocab_size, prompt)
+        suffix.begin(prompt)
+        proposer = self.speculation.proposer(mode, parameters, rule, suffix)
+        generator = Generator(self._tape, self.speculation.planner(mode), self.context)
+        eos = frozenset(self.pair.target.eos_token_ids)
+        answer = Answer(generator, self.tokenizer, eos, parameters, result)
+        statistics = result.statistics
+        try:
+            statistics.prompt_tokens = len(prompt)
+            statistics.cached_prompt_tokens = generator.prefill(prompt, on_progress)
+            self.speculation.prepare(mode, prompt)
+            statistics.prefill_seconds = time.perf_counter() - start
+            rounds = generator.rounds(proposer, rule, parameters.max_new_tokens, statistics)
+            for step in answer.steps(rounds):
+                if not statistics.first_token_seconds:
+                    statistics.first_token_seconds = time.perf_counter() - start
+                yield step
+                self._check_running(result)
+        except Cancelled:
+            yield answer.cancelled()
+
+    def _begin(self, result: Result) -> None:
+        self.last, self._stopped = result, False
+        self.target.resume()
+        if self.speculation.draft is not None:
+            self.speculation.draft.tape.decoder.resume()
+
+    def _check_running(self, result: Result) -> None:
+        """Called between rounds: stop when asked to, and when another answer has taken the engine over."""
+        if self.last is not result:
+            raise SpecdecError(
+                "this answer was overtaken", "the engine began another one", "finish one before the next"
+            )
+        if self._stopped and not result.finish_reason:
+            raise Cancelled

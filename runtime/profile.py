@@ -1,0 +1,83 @@
+"""What was measured about a pair on this machine, kept between runs."""
+
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.places import cache_folder
+from specdec_onnx.runtime.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curve, measure_curve
+from specdec_onnx.runtime.decoder import Decoder
+from specdec_onnx.runtime.identity import Identity, check_identity
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One decoder on one device: seconds by pass width, and (targets only) whether checked drafts see plain logits."""
+
+    curve: Curve
+    identity: Identity
+
+
+def profile_target(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Profile:
+    """Costs and exactness of a target: stored ones, or measured now (a few seconds)."""
+    file = _file(model, decoder, device, threads)
+    if stored := _read(file):
+        return Profile(_curve(stored), Identity(stored["max_difference"]))
+    profile = Profile(measure_curve(decoder, TARGET_WIDTHS), check_identity(decoder))
+    _store(file, asdict(profile.curve) | asdict(profile.identity))
+    return profile
+
+
+def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
+    """Costs of a draft model: stored ones, or measured now (a second or two)."""
+    file = _file(model, decoder, device, threads)
+    if stored := _read(file):
+        return _curve(stored)
+    curve = measure_curve(decoder, DRAFT_WIDTHS)
+    _store(file, asdict(curve))
+    return curve
+
+
+def _curve(stored: dict[str, Any]) -> Curve:
+    return Curve(tuple(stored["widths"]), tuple(stored["seconds"]))
+
+
+def _file(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Path:
+    return cache_folder() / "profiles" / f"{_key(model, decoder, device, threads)}.json"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stored if {"widths", "seconds"} <= stored.keys() else {}
+
+
+def _key(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> str:
+    parts: list[Any] = [_VERSION, device, threads, decoder.exact, ort.__version__]
+    parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
+    for file in sorted(model.graph.parent.iterdir()):
+        status = file.stat()
+        parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _store(file: Path, content: dict[str, Any]) -> None:
+    """Write atomically; a cache that cannot be written costs a new measurement, no more."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(content))
+        partial.replace(file)
+    except OSError:
+        return

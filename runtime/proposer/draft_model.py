@@ -1,0 +1,109 @@
+"""A smaller model of the same vocabulary that writes ahead of the target."""
+
+import time
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.runtime.calibration import Calibration
+from specdec_onnx.runtime.categorical import Categorical
+from specdec_onnx.runtime.decoder import Decoder
+from specdec_onnx.runtime.planner import Planner
+from specdec_onnx.runtime.prefill import Tape
+from specdec_onnx.runtime.proposer.base import Proposal, Worth
+from specdec_onnx.runtime.rules import Rule
+from specdec_onnx.runtime.sampling import Sampler
+
+
+class DraftModel:
+    """Drafts token by token while another one pays; catches up with the context in one pass."""
+
+    name = "draft"
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.tape = Tape(decoder)
+        self._calibration = Calibration()
+        self._known = 0  # the context and the cache agree up to here
+        self._proposal = Proposal()
+        self._beliefs: list[float] = []
+
+    def begin(self, rule: Rule, sampler: Sampler, planner: Planner) -> None:
+        """Draft the next answer by its rule, with a sampler over the draft's own columns, as far as it pays."""
+        self._rule, self._sampler, self._planner = rule, sampler, planner
+
+    def prepare(self, context: Sequence[int]) -> None:
+        """Bring the cache to `context` but for its last token; a context that is too long is left alone."""
+        if len(context) <= self.tape.decoder.capacity and (unseen := self._unseen(context)[:-1]):
+            self.tape.extend(unseen)
+
+    def propose(
+        self, context: Sequence[int], limit: int, worth: Worth, *, after: Proposal | None = None
+    ) -> Proposal:
+        """Up to `limit` tokens to follow `context`, of which the tokens of `after` at its end are only proposed.
+
+        None when the draft's own context is full.
+        """
+        before = len(after) if after else 0
+        chance = prod(after.confidence) if after else 1.0
+        self._proposal, self._beliefs = Proposal(), []
+        limit = min(limit, self.tape.decoder.capacity - len(context) - 1)
+        try:
+            if limit > 0:
+                self._extend(self._unseen(context), limit, worth, before, chance)
+            return self._proposal
+        finally:
+            self._rule.history.pop(len(self._proposal))
+            self._known = min(self._known, len(context) - before)
+
+    def observe(self, emitted: Sequence[int]) -> None:
+        """Compare the last proposal with what the target said in its place."""
+        accepted = 0
+        for drafted, said, belief in zip(self._proposal.tokens, emitted, self._beliefs, strict=False):
+            self._calibration.observe(belief, drafted == said)
+            if drafted != said:
+                break
+            accepted += 1
+        if self._proposal.tokens:
+            self._planner.observe_draft(len(self._proposal), accepted)
+
+    def rollback(self, length: int) -> None:
+        """The context was cut back to `length` tokens."""
+        self._known = min(self._known, length)
+
+    def _extend(self, unseen: Sequence[int], limit: int, worth: Worth, before: int, chance: float) -> None:
+        """Draft until the next token is not worth its pass, or its own chance does not pay for checking it."""
+        proposal = self._proposal
+        while len(proposal) < limit and self._planner.worth_drafting(chance, before + len(proposal) + 1):
+            following, belief = self._rule.expect(self._pass(unseen), self._sampler)
+            self._beliefs.append(belief)
+            confidence = self._calibration(belief)
+            chance *= confidence
+            if not worth(chance, before + len(proposal) + 1):
+                break
+            unseen = [self._draft(following, confidence)]
+
+    def _unseen(self, context: Sequence[int]) -> Sequence[int]:
+        """Cut the cache to what it shares with `context`; the rest, at least the last token, is still to be run."""
+        self._known = min(self.tape.keep_prefix(context, self._known), len(context) - 1)
+        self.tape.cut(self._known)
+        return context[self._known :]
+
+    def _pass(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        start = time.perf_counter()
+        row = self.tape.extend(tokens)
+        self._planner.observe_draft_pass(len(tokens), time.perf_counter() - start)
+        return row
+
+    def _draft(self, following: int | Categorical, confidence: float) -> int:
+        """Append the next token to the proposal (drawing it when it has a distribution) and to the history."""
+        proposal = self._proposal
+        if isinstance(following, Categorical):
+            proposal.distributions = [*(proposal.distributions or []), following]
+            following = self._rule.draw(following)
+        proposal.tokens.append(following)
+        proposal.confidence.append(confidence)
+        proposal.sources.append(self.name)
+        self._rule.history.push(following)
+        return following

@@ -1,0 +1,94 @@
+"""What a decoder graph takes and gives, read from the session and never from a table of model names."""
+
+import mmap
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specdec_onnx.models.errors import SpecdecError
+
+_PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
+_TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_ROWS_INTERACT = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul")
+_OPTIONAL = {"attention_mask", "position_ids", "num_logits_to_keep"}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Names, types and sizes of one decoder graph's inputs and outputs."""
+
+    inputs: frozenset[str]
+    logits: str
+    columns: int
+    logits_type: type[np.generic]
+    caches: tuple[str, ...]  # "0.key", "0.value", "1.key", ...
+    cache_heads: int
+    cache_width: int
+    cache_type: type[np.generic]
+    shares_buffer: bool
+
+    @property
+    def keeps_rows(self) -> bool:
+        """True when the graph can compute the logits of the last rows only."""
+        return "num_logits_to_keep" in self.inputs
+
+
+def read_signature(session: Any, graph: Path, columns: int) -> Signature:
+    """Describe an open session; `columns` is used when the graph leaves the logits' width symbolic.
+
+    Raises SpecdecError for a graph that cannot verify drafts exactly, with the reason.
+    """
+    inputs = {node.name: node for node in [*session.get_inputs(), *session.get_overridable_initializers()]}
+    outputs = {node.name: node for node in session.get_outputs()}
+    _refuse(graph, inputs, outputs)
+    name = "trimmed_logits" if "trimmed_logits" in outputs else "logits"
+    width = outputs[name].shape[2]
+    past = next(node for key, node in inputs.items() if _PAST.fullmatch(key))
+    return Signature(
+        inputs=frozenset(inputs),
+        logits=name,
+        columns=width if isinstance(width, int) else columns,
+        logits_type=_TYPES[outputs[name].type],
+        caches=tuple(f"{m[1]}.{m[2]}" for m in map(_PAST.fullmatch, inputs) if m),
+        cache_heads=past.shape[1],
+        cache_width=past.shape[3],
+        cache_type=_TYPES[past.type],
+        shares_buffer=_mentions(graph, "GroupQueryAttention"),
+    )
+
+
+def _refuse(graph: Path, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    what = f"{graph.name} cannot be used for speculative decoding"
+    if "input_ids" not in inputs or "logits" not in outputs or not any(map(_PAST.fullmatch, inputs)):
+        raise SpecdecError(
+            what,
+            "it lacks input_ids, logits or past_key_values.N.key|value",
+            "export a text-generation graph with explicit KV-cache inputs (specdec-export does)",
+        )
+    shape = outputs["logits"].shape
+    if len(shape) != 3 or shape[1] == 1:
+        raise SpecdecError(
+            what,
+            f"its logits have shape {shape}: only the last position, so drafted tokens cannot be checked",
+            "export again with the logits of every position",
+        )
+    unknown = {name for name in inputs if not _PAST.fullmatch(name)} - _OPTIONAL - {"input_ids"}
+    needed = unknown - {name for name in unknown if inputs[name].shape == []}
+    if needed:
+        raise SpecdecError(what, f"it needs inputs nobody told us how to fill: {', '.join(sorted(needed))}")
+    for operator in _ROWS_INTERACT:
+        if _mentions(graph, operator):
+            raise SpecdecError(
+                what,
+                f"{operator} scales activations over all rows, so a drafted token changes the logits of an "
+                "earlier one and the output would differ from plain decoding",
+                "use w8a8 (scales per row), int4 or int8 from specdec-export instead of quantize_dynamic",
+            )
+
+
+def _mentions(graph: Path, operator: str) -> bool:
+    with graph.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(operator.encode()) >= 0

@@ -1,0 +1,56 @@
+"""Who proposes in which mode, and the planner that goes with it."""
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.costs import Curve
+from specdec_onnx.runtime.decoder import Decoder
+from specdec_onnx.runtime.planner import Planner
+from specdec_onnx.runtime.proposer.base import Proposer
+from specdec_onnx.runtime.proposer.chain import Chain
+from specdec_onnx.runtime.proposer.draft_model import DraftModel
+from specdec_onnx.runtime.proposer.suffix import Suffix
+from specdec_onnx.runtime.rules import Rule
+from specdec_onnx.runtime.sampling import Parameters, Sampler
+
+MODES = ("plain", "suffix", "draft", "auto")
+"""No speculation; the text so far; the draft model; all there is, by what pays."""
+
+
+class Speculation:
+    """The proposers of one engine; each mode has running averages of its own over shared cost curves."""
+
+    def __init__(
+        self, target_cost: Curve, draft: tuple[ModelFolder, Decoder, Curve] | None, vocab_size: int
+    ) -> None:
+        self.modes = tuple(mode for mode in MODES if draft or mode != "draft")
+        self._planners = {mode: Planner(target_cost, draft[2] if draft else None) for mode in self.modes}
+        self._columns = draft[0].trimmed_vocabulary if draft else None
+        self._vocab_size = vocab_size
+        self.draft = DraftModel(draft[1]) if draft else None
+
+    def planner(self, mode: str) -> Planner:
+        """The planner of a mode; SpecdecError when there is no such mode here."""
+        if mode in self._planners:
+            return self._planners[mode]
+        if mode == "draft":
+            raise SpecdecError(
+                "there is no draft model", "this is a single model", "use suffix or auto, or name a draft"
+            )
+        raise SpecdecError(f"unknown mode {mode!r}", fix=f"choose one of {', '.join(self.modes)}")
+
+    def proposer(self, mode: str, parameters: Parameters, rule: Rule, suffix: Suffix) -> Proposer | None:
+        """The proposer of a mode, ready for an answer by `rule`; None for plain decoding."""
+        planner = self.planner(mode)
+        if mode == "plain":
+            return None
+        if mode == "suffix" or self.draft is None:
+            return suffix
+        self.draft.begin(rule, Sampler(parameters, self._vocab_size, self._columns), planner)
+        return self.draft if mode == "draft" else Chain(suffix, self.draft, planner)
+
+    def prepare(self, mode: str, prompt: list[int]) -> None:
+        """Let the draft model read the prompt, unless it is not going to draft soon."""
+        if self.draft is not None and (
+            mode == "draft" or (mode == "auto" and self.planner(mode).draft_is_on())
+        ):
+            self.draft.prepare(prompt)

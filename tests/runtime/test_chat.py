@@ -1,0 +1,108 @@
+"""Conversations: each turn pays for new tokens only, and nothing said is lost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.tiny import export_tiny, export_tiny_pair
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.decoder import Decoder
+from specdec_onnx.runtime.engine import Engine, load
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    return load(export_tiny_pair(tmp_path_factory.mktemp("pairs") / "pair", seed=5))
+
+
+@pytest.mark.parametrize("mode", ["plain", "draft", "auto"])
+def test_a_six_turn_chat_reads_every_token_once(
+    engine: Engine, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = engine.speculation.draft
+    assert draft is not None
+    engine.forget()
+    read = {decoder: count_rows(decoder, monkeypatch) for decoder in (engine.target, draft.tape.decoder)}
+    chat, drafted, said = engine.chat(system="Be brief."), 0, 0
+    for turn in range(6):
+        list(chat.send(f"turn {turn}", max_new_tokens=12, mode=mode))
+        statistics = engine.last.statistics
+        assert statistics.cached_prompt_tokens == max(0, said - 1)
+        said = statistics.prompt_tokens + statistics.new_tokens
+        drafted += statistics.drafted
+    assert said - 1 <= sum(read[engine.target]) <= said - 1 + drafted
+    assert sum(read[draft.tape.decoder]) <= said + drafted
+
+
+def count_rows(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    rows, forward = list[int](), decoder.forward
+
+    def counted(tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
+        rows.append(len(tokens))
+        return forward(tokens, keep=keep)
+
+    monkeypatch.setattr(decoder, "forward", counted)
+    return rows
+
+
+def test_the_cache_does_not_change_the_answers(engine: Engine) -> None:
+    def talk(forget: bool) -> list[str]:
+        chat = engine.chat()
+        for turn in range(4):
+            if forget:
+                engine.forget()
+            list(chat.send(f"and {turn}?", max_new_tokens=16))
+        return [message["content"] for message in chat.messages]
+
+    assert talk(forget=True) == talk(forget=False)
+
+
+def test_regenerate_repeats_a_greedy_answer(engine: Engine) -> None:
+    chat = engine.chat()
+    first = "".join(step.text for step in chat.send("hello", max_new_tokens=16))
+    assert "".join(step.text for step in chat.regenerate(max_new_tokens=16)) == first
+    assert [message["role"] for message in chat.messages] == ["user", "assistant"]
+
+
+def test_edit_cuts_back_to_the_message(engine: Engine) -> None:
+    chat = engine.chat()
+    for text in ("one", "two", "three"):
+        list(chat.send(text, max_new_tokens=8))
+    list(chat.edit(2, "zwei", max_new_tokens=8))
+    assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["one", "zwei"]
+    assert engine.last.statistics.cached_prompt_tokens > 8
+    with pytest.raises(SpecdecError, match="cannot be edited"):
+        chat.edit(1, "not mine")
+
+
+def test_a_stopped_answer_stays_in_the_conversation(engine: Engine) -> None:
+    chat = engine.chat()
+    steps = chat.send("count", max_new_tokens=64, mode="plain")
+    first = [next(steps).text for _ in range(5)]
+    engine.cancel()
+    last = list(steps)
+    assert last[-1].finish_reason == "cancelled"
+    assert chat.messages[-1]["content"] == "".join([*first, *(step.text for step in last)])
+    assert list(chat.send("go on", max_new_tokens=4))[-1].finish_reason in ("length", "eos")
+
+
+def test_closing_an_answer_early_keeps_the_engine_usable(engine: Engine) -> None:
+    plain = engine.generate("some text", max_new_tokens=24, mode="plain")
+    steps = engine.stream("some text", max_new_tokens=24, mode="auto")
+    next(steps)
+    steps.close()
+    assert engine.generate("some text", max_new_tokens=24, mode="auto") == plain
+
+
+def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "base")
+    (folder / "chat_template.jinja").unlink()
+    settings = (folder / "tokenizer_config.json").read_text().replace("chat_template", "no_template")
+    (folder / "tokenizer_config.json").write_text(settings)
+    engine = load(folder)
+    with pytest.raises(SpecdecError, match="no chat template"):
+        engine.chat().send("hello")
+    assert engine.generate("hello", max_new_tokens=4)

@@ -1,0 +1,198 @@
+"""The suffix proposer against a search through everything that was ever said."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_onnx.runtime.proposer.automaton import WALK
+from specdec_onnx.runtime.proposer.base import Proposal
+from specdec_onnx.runtime.proposer.suffix import Suffix
+
+
+def always(chance: float, drafted: int) -> bool:
+    return True
+
+
+class Search:
+    """What the proposer promises, by brute force: every token ever said, with the whole context before it."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[list[int], int]] = []
+
+    def say(self, context: Sequence[int], token: int) -> None:
+        self.said.append((list(context), token))
+
+    def following(self, suffix: list[int]) -> list[int]:
+        """The tokens that ever followed `suffix`, in the order they were said."""
+        start = len(suffix)
+        return [token for before, token in self.said if before[len(before) - start :] == suffix]
+
+    def matched(self, context: list[int]) -> int:
+        """The length of the longest end of `context` that anything ever followed."""
+        lengths = range(len(context), 0, -1)
+        return next((length for length in lengths if self.following(context[-length:])), 0)
+
+    def propose(self, context: list[int], limit: int) -> list[int]:
+        """Greedily the most frequent continuation of the longest match, among equals the most recent."""
+        tokens: list[int] = []
+        while len(tokens) < limit and (length := self.matched(context + tokens)):
+            tokens.append(_favourite(self.following((context + tokens)[-length:])))
+        return tokens
+
+
+def _favourite(tokens: list[int]) -> int:
+    last = {token: place for place, token in enumerate(tokens)}
+    return max(last, key=lambda token: (tokens.count(token), last[token]))
+
+
+Edit = tuple[int, list[int]]  # cut the context back by so many tokens, then say these
+edits = st.lists(
+    st.tuples(st.integers(0, 8), st.lists(st.integers(0, 2), min_size=1, max_size=8)), min_size=1, max_size=5
+)
+
+
+def apply(edit: Edit, context: list[int], suffix: Suffix, search: Search) -> list[int]:
+    """The context after an edit that both were told about."""
+    cut, tokens = edit
+    context = context[: max(0, len(context) - cut)]
+    suffix.rollback(len(context))
+    for token in tokens:
+        search.say(context, token)
+        context = [*context, token]
+    return context
+
+
+@settings(max_examples=300, deadline=None)
+@given(edits)
+def test_proposals_equal_a_brute_force_search(script: list[Edit]) -> None:
+    suffix, search, context = Suffix(), Search(), list[int]()
+    for edit in script:
+        context = apply(edit, context, suffix, search)
+        assert suffix.propose(context, 6, always).tokens == search.propose(context, 6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(edits)
+def test_counts_equal_a_brute_force_search(script: list[Edit]) -> None:
+    suffix, search, context = Suffix(), Search(), list[int]()
+    for edit in script:
+        context = apply(edit, context, suffix, search)
+        suffix.propose(context, 0, always)
+    store, state = suffix._automaton, suffix._states[-1]
+    for length in range(min(len(context), WALK), 0, -1):
+        while store.length[store.link[state]] >= length:
+            state = store.link[state]
+        ends = [[*before, token][-length:] == context[-length:] for before, token in search.said]
+        assert store.count[state] == sum(ends)
+    assert len(store) <= 2 * len(search.said) + 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=2, max_size=4))
+def test_a_new_prompt_is_a_rollback_to_what_it_shares(prompts: list[list[int]]) -> None:
+    told, left_alone, previous = Suffix(), Suffix(), list[int]()
+    for prompt in prompts:
+        same = [one == other for one, other in zip(prompt, previous, strict=False)]
+        shared = same.index(False) if False in same else len(same)
+        told.rollback(shared)
+        left_alone.begin(prompt)
+        assert left_alone.propose(prompt, 5, always) == told.propose(prompt, 5, always)
+        previous = prompt
+
+
+def test_a_short_text_is_looked_up_like_an_n_gram() -> None:
+    suffix = Suffix()
+    assert suffix.propose([1, 2, 3, 1, 2], 1, always).tokens == [3]
+    assert suffix.propose([1, 2, 3, 1, 2, 9], 4, always).tokens == []
+    assert suffix.propose([1, 2, 3, 1, 2, 9, 1, 2], 1, always).tokens == [9]  # once each: the later one
+    assert suffix.propose([1, 2, 3, 1, 2, 9, 1, 2, 3, 7, 1, 2], 1, always).tokens == [3]  # more often
+
+
+def test_a_repetition_goes_on() -> None:
+    assert Suffix().propose([1, 2, 3] * 3, 7, always).tokens == [1, 2, 3, 1, 2, 3, 1]
+    assert Suffix().propose([4] * 200, 3, always).tokens == [4, 4, 4]
+
+
+def test_an_answer_that_was_cut_off_is_proposed_again() -> None:
+    suffix, prompt, answer = Suffix(), [1, 2, 3, 4], [5, 6, 7, 8, 9]
+    suffix.propose([*prompt, *answer], 0, always)
+    suffix.begin(prompt)
+    assert suffix.propose(prompt, 9, always).tokens[:5] == answer
+    suffix.begin([1, 2, 30, 4])
+    assert suffix.propose([1, 2, 30, 4, 5, 6], 3, always).tokens == [7, 8, 9]
+
+
+def test_each_token_is_asked_for_and_the_first_that_is_not_worth_it_ends_the_draft() -> None:
+    asked: list[tuple[float, int]] = []
+
+    def worth(chance: float, drafted: int) -> bool:
+        asked.append((chance, drafted))
+        return drafted <= 2
+
+    proposal = Suffix().propose([1, 2, 3, 4, 5, 1, 2, 3], 9, worth)
+    assert proposal == Proposal([4, 5], [0.5, 0.5], ["suffix", "suffix"], None)
+    assert asked == [(0.5, 1), (0.25, 2), (0.125, 3)]
+
+
+def test_confidence_follows_what_the_target_says() -> None:
+    suffix, text = Suffix(), [1, 2, 3, 4, 5, 6]
+    context = [*text, 0, *text]
+    for _ in range(30):
+        right = suffix.propose(context, 1, lambda *_: False)
+        assert right.tokens == []
+        suffix.observe([0])  # not worth it, and learned from all the same
+        context = [*context, 0, *text]
+    assert suffix.propose(context, 1, always).confidence[0] > 0.9
+    for _ in range(40):
+        suffix.propose(context, 1, always)
+        suffix.observe([7])
+    assert suffix.propose(context, 1, always).confidence[0] < 0.15
+
+
+def test_tokens_behind_a_wrong_one_are_not_judged() -> None:
+    suffix, context = Suffix(), [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4]
+    before = suffix.propose(context, 4, always).confidence
+    suffix.observe([5, 9])
+    after = suffix.propose(context, 4, always).confidence
+    assert after[0] != before[0]
+    assert len(set(before)) == 1  # all unseen
+    assert suffix._reliability.chance(suffix._predicted[3][1]) == pytest.approx(after[3])
+
+
+def test_memory_is_bounded_and_the_recent_half_survives() -> None:
+    suffix, context = Suffix(capacity=400), list(range(100_000, 103_000))
+    suffix.propose(context, 0, always)
+    assert len(suffix._automaton) <= 2 * 400 + 1
+    recent = context[-150:-100]
+    assert suffix.propose([*context, *recent[:10]], 20, always).tokens == recent[10:30]
+    old = context[:20]
+    assert suffix.propose([*context, *recent[:10], *old[:10]], 5, always).tokens == []
+
+
+def test_pieces_survive_a_rebuild_and_rollback_reaches_behind_it() -> None:
+    suffix, answer = Suffix(capacity=400), list(range(1, 41))
+    suffix.propose([0, *answer], 0, always)
+    suffix.rollback(1)
+    context = [0, *range(1000, 1500)]
+    suffix.propose(context, 0, always)
+    assert suffix._stored < 400
+    suffix.rollback(3)
+    context = [*context[:3], *answer[:5]]
+    assert suffix.propose(context, 3, always).tokens == []  # older than the recent half
+    context = [*context, *range(1490, 1495)]
+    assert suffix.propose(context, 3, always).tokens == [1495, 1496, 1497]
+
+
+def test_it_stays_fast_on_a_long_text_and_on_a_text_that_only_repeats() -> None:
+    for text in ([place * place % 997 for place in range(8000)], [5] * 8000):
+        suffix, times = Suffix(), []
+        suffix.propose(text, 0, always)
+        for place in range(50):
+            text.append(text[place])
+            start = time.perf_counter()
+            suffix.propose(text, 8, always)
+            times.append(time.perf_counter() - start)
+        assert sorted(times)[25] < 1e-3  # 20 to 50 microseconds; the bound only has to catch a scan
