@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 from specdec_onnx.export.checkpoint.base import Source
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
 from specdec_onnx.export.checkpoint.gguf_families import ROPE_FACTORS, Slot, family_of, slots
-from specdec_onnx.export.checkpoint.gguf_file import READABLE, StoredTensor, read_gguf
+from specdec_onnx.export.checkpoint.gguf_file import READABLE, StoredTensor
+from specdec_onnx.export.checkpoint.gguf_split import parts_of, read_whole
 from specdec_onnx.export.checkpoint.gguf_tokenizer import GgufTokenizer
 from specdec_onnx.models.errors import SpecdecError
 
 
 class GgufCheckpoint:
-    """A GGUF file under Hugging Face names; opening it checks everything but the values (SpecdecError)."""
+    """A GGUF file (with its further parts, if it is split) under Hugging Face names; opening it checks everything but the values (SpecdecError)."""
 
     def __init__(self, path: Path) -> None:
-        self.gguf = read_gguf(path)
+        self.gguf = read_whole(path)
         self.config: dict[str, Any] = gguf_config(self.gguf)
-        self.source = Source(str(self.gguf.metadata.get("general.name") or path.stem), path.name, (path,))
+        self.source = Source(
+            str(self.gguf.metadata.get("general.name") or path.stem), path.name, parts_of(path)
+        )
         self._tensors = dict(self._named())
         self.tokenizer = GgufTokenizer(path.name, self.gguf.metadata, self.config["vocab_size"])
 

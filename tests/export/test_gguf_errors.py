@@ -166,6 +166,12 @@ def test_damaged_headers_never_end_in_a_traceback(
         assert error.what
 
 
+def test_a_part_of_a_split_file_under_another_name(tmp_path: Path) -> None:
+    text = refusal(tiny(tmp_path, metadata={"split.count": 2, "split.no": 0}))
+    assert "part 0 (from 0) of 2" in text
+    assert "keep the parts' names" in text
+
+
 def test_an_empty_tensor(tmp_path: Path) -> None:
     file = write_one_tensor(tmp_path / "x.gguf", np.zeros((0, 32), np.float32), GGMLQuantizationType.F32)
     assert "empty" in refusal(file)
