@@ -172,18 +172,25 @@ def test_memory_is_bounded_and_the_recent_half_survives() -> None:
     assert suffix.propose([*context, *recent[:10], *old[:10]], 5, always).tokens == []
 
 
-def test_pieces_survive_a_rebuild_and_rollback_reaches_behind_it() -> None:
-    suffix, answer = Suffix(capacity=400), list(range(1, 41))
-    suffix.propose([0, *answer], 0, always)
-    suffix.rollback(1)
-    context = [0, *range(1000, 1500)]
+def test_the_newest_cut_off_answers_survive_a_rebuild() -> None:
+    suffix = Suffix(capacity=400)
+    answers = [list(range(100 * turn, 100 * turn + 20)) for turn in range(1, 26)]
+    for answer in answers:
+        suffix.begin([0, *answer])
+    assert suffix._stored < 400 and len(suffix._automaton) <= 2 * 400 + 1
+    asked = [[0, *answer[5:8]] for answer in (answers[0], answers[-2])]
+    assert suffix.propose(asked[0], 2, always).tokens == []
+    suffix.begin(asked[1])
+    assert suffix.propose(asked[1], 2, always).tokens == answers[-2][8:10]
+
+
+def test_a_rollback_behind_what_the_store_holds_starts_a_new_text() -> None:
+    suffix, context = Suffix(capacity=400), list(range(1, 600))
     suffix.propose(context, 0, always)
-    assert suffix._stored < 400
     suffix.rollback(3)
-    context = [*context[:3], *answer[:5]]
-    assert suffix.propose(context, 3, always).tokens == []  # older than the recent half
-    context = [*context, *range(1490, 1495)]
-    assert suffix.propose(context, 3, always).tokens == [1495, 1496, 1497]
+    context = [1, 2, 3, *range(590, 594)]
+    assert suffix.propose(context, 3, always).tokens == [594, 595, 596]
+    assert suffix.propose([*context, 594, 7, *range(590, 594)], 1, always).tokens == [594]
 
 
 def test_it_stays_fast_on_a_long_text_and_on_a_text_that_only_repeats() -> None:
