@@ -25,7 +25,7 @@ class Source:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 in hex, read in pieces on first use; over several parts, the digest of their digests in order."""
+        """SHA-256 in hex, read in pieces on first use; of several parts, the digest of their digests."""
         digests = [_digest(part) for part in self.parts]
         return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
 
@@ -35,7 +35,7 @@ class Checkpoint(Protocol):
 
     @property
     def config(self) -> dict[str, Any]:
-        """A Hugging Face config.json; `rope_freq_factors` (a list) is added where the file holds that tensor."""
+        """A Hugging Face config.json, with `rope_freq_factors` (a list) where the file holds that tensor."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Checkpoint(Protocol):
         ...
 
     def write_tokenizer(self, folder: Path) -> None:
-        """Write tokenizer.json and, where known, the settings, chat template and generation files beside it."""
+        """Write tokenizer.json and, where known, the settings, chat template and generation files."""
         ...
 
 

@@ -17,7 +17,10 @@ from specdec_onnx.models.errors import SpecdecError
 
 
 class GgufCheckpoint:
-    """A GGUF file (with its further parts, if it is split) under Hugging Face names; opening it checks everything but the values (SpecdecError)."""
+    """A GGUF file, whole or split, under Hugging Face names.
+
+    Opening it checks everything but the values (SpecdecError).
+    """
 
     def __init__(self, path: Path) -> None:
         self.gguf = read_whole(path)
@@ -87,7 +90,7 @@ class GgufCheckpoint:
 
 
 def split_halves(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:
-    """Undo llama.cpp's row order: within each head 0, d/2, 1, d/2 + 1, ... becomes 0, 1, 2, ... along axis 0."""
+    """Undo llama.cpp's row order along axis 0: in each head 0, d/2, 1, d/2 + 1, ... becomes 0, 1, 2, ..."""
     pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 

@@ -1,4 +1,4 @@
-"""A Hugging Face config.json from a GGUF file's metadata: everything is read, nothing is assumed of a model."""
+"""A Hugging Face config.json from a GGUF file's metadata: everything is read, nothing is assumed."""
 
 from collections.abc import Mapping
 from math import inf, log
@@ -22,7 +22,7 @@ class Settings:
         self.prefix = f"{metadata['general.architecture']}."
 
     def number(self, key: str, default: float | None = None) -> Any:
-        """One positive number, floats as the shortest decimal float32 holds; SpecdecError for anything else."""
+        """One positive number, floats as the shortest decimal float32 holds; else SpecdecError."""
         value = self.metadata.get(self.prefix + key, default)
         if isinstance(value, list) and value and len(set(value)) == 1:
             value = value[0]

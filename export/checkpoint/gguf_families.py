@@ -1,4 +1,4 @@
-"""What is known of each GGUF architecture, as data: its tensors' Hugging Face names and axes, and its settings."""
+"""What is known of each GGUF architecture, as data: its tensors' Hugging Face names and axes, its settings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _LINEAR = frozenset(name for name, (_, axes) in _PER_LAYER.items() if len(axes) 
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture; `interleaved` tensors hold each head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ..."""
+    """One architecture; `interleaved` tensors hold a head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ..."""
 
     model_type: str
     hugging_face: str
@@ -81,7 +81,7 @@ def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
 
 
 def slots(family: Family, layers: int) -> Iterator[tuple[str, Slot]]:
-    """Every tensor of a model with `layers` layers, with its GGUF name, one by one: a damaged count may be huge."""
+    """Every tensor of a model with `layers` layers, by GGUF name, one by one: a damaged count may be huge."""
     for kind, (name, axes) in family.singles.items():
         yield from _of_stem(family, kind, kind, name, axes)
     for layer in range(layers):

@@ -1,7 +1,7 @@
 """A GGUF file: its header as plain values, its tensors read one at a time by offset.
 
-The format is described in ggml's docs/gguf.md. The `gguf` package dequantizes; its reader is not used because it makes
-one array per token of the vocabulary (16 s and 0.5 GB where this takes a third of a second).
+The format is described in ggml's docs/gguf.md. The `gguf` package dequantizes; its reader is not used because it
+makes one array per token of the vocabulary (16 s and 0.5 GB where this takes half a second).
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""GGUF files cut into parts by llama.cpp's splitter: NAME-00001-of-00003.gguf and so on, metadata in the first."""
+"""GGUF files in several parts: NAME-00001-of-00003.gguf and so on, with the metadata in the first."""
 
 import re
 from pathlib import Path

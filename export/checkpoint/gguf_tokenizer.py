@@ -18,7 +18,7 @@ _END_TEXTS = frozenset({"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>
 
 
 class GgufTokenizer:
-    """The tokenizer in a GGUF file's metadata; SpecdecError if its kind is unknown or it does not fit the model."""
+    """The tokenizer in a GGUF file's metadata; SpecdecError if of unknown kind or not fitting the model."""
 
     def __init__(self, file: str, metadata: Mapping[str, Any], vocab_size: int) -> None:
         self.file, self.metadata = file, metadata
@@ -43,7 +43,7 @@ class GgufTokenizer:
         return tokenizer
 
     def added(self) -> dict[int, AddedToken]:
-        """Tokens that are found in text as a whole, by id: control tokens are special, user-defined ones are not."""
+        """Tokens found in text as a whole, by id: control tokens are special, user-defined ones are not."""
         kinds = {_CONTROL: True, _USER_DEFINED: False}
         return {
             index: AddedToken(self.tokens[index], special=kinds[kind], normalized=False)

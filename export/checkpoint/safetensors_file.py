@@ -1,4 +1,4 @@
-"""One safetensors file: eight bytes of header length, a JSON header, then the data. Nothing is ever unpickled."""
+"""One safetensors file: eight bytes of header length, a JSON header, the data. Nothing is ever unpickled."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ class StoredArray:
 
 
 def read_safetensors(path: Path) -> dict[str, StoredArray]:
-    """The tensors of one file, each checked to lie inside it; SpecdecError if the file is missing or damaged."""
+    """The tensors of one file, each checked to lie inside it; SpecdecError if missing or damaged."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:

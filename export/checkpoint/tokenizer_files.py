@@ -24,7 +24,7 @@ class TokenizerFacts:
 
 
 def write_settings(folder: Path, facts: TokenizerFacts) -> None:
-    """Write tokenizer_config.json, special_tokens_map.json, generation_config.json and chat_template.jinja."""
+    """Write tokenizer_config, special_tokens_map and generation_config (JSON), and chat_template.jinja."""
     roles = {f"{role}_token": text for role, text in facts.texts.items()}
     _write(folder / "tokenizer_config.json", tokenizer_config(facts))
     _write(folder / "special_tokens_map.json", roles)

@@ -1,4 +1,4 @@
-"""Tokenizers rebuilt from GGUF metadata encode as an independent plain BPE does, and say the right things beside."""
+"""Tokenizers rebuilt from GGUF metadata encode as an independent plain BPE; so are the files beside them."""
 
 import json
 import unicodedata
@@ -21,7 +21,7 @@ TEXTS = [*MIXED, *random_texts(400)]
 
 @lru_cache
 def trained() -> Tokenizer:
-    """Merges learnt over uncut text: many cross words, digits and lines, so that a wrong cut shows in the ids."""
+    """Merges learnt over uncut text: many cross words, digits and lines, so a wrong cut shows in the ids."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -67,7 +67,7 @@ def test_decoding_gives_back_the_text(kind: str) -> None:
 
 
 def test_the_kinds_do_differ() -> None:
-    """Each kind cuts some of the texts otherwise than each other kind; else the comparison above shows nothing."""
+    """Each kind cuts some text otherwise than each other kind; else the comparison above shows nothing."""
     built = {kind: rebuilt(kind).build() for kind in KINDS}
     seen = {kind: [tuple(ids(tokenizer, text)) for text in TEXTS] for kind, tokenizer in built.items()}
     assert len({tuple(found) for found in seen.values()}) == len(KINDS)

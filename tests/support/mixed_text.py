@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 MIXED = (
-    "def add(a: int, b: int) -> int:\n    return a + b  # O(1)\n\n\nclass A:\n\tx = {'k': [1, 22, 333, 4444]}\n",
+    "def add(a: int) -> int:\n    return a + b  # O(1)\n\n\nclass A:\n\tx = {'k': [1, 22, 333, 4444]}\n",
     "for(int i=0;i<n;++i){ s[i]^=0xFF; }\r\n#include <stdio.h>\r\n\r\n",
     "中文字符测试,日本語のテキスト、한국어 텍스트。ไทย हिन्दी العربية עברית Ελληνικά нещо",
     "👩‍👩‍👧‍👦 🏳️‍🌈😀😃 🇨🇳🇺🇸 ✌🏽 ½ ² Ⅷ ٣ ५ 𝟘 12,345.67 1234567890 3.14e-10",
