@@ -1,4 +1,4 @@
-"""What is known of each GGUF architecture, as data: its tensors' Hugging Face names and axes, its settings."""
+"""What is known of each GGUF architecture, as data: its tensors' Hugging Face names, axes and settings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

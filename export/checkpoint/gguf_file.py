@@ -1,6 +1,6 @@
 """A GGUF file: its header as plain values, its tensors read one at a time by offset.
 
-The format is described in ggml's docs/gguf.md. The `gguf` package dequantizes; its reader is not used because it
+The format is described in ggml's docs/gguf.md. The `gguf` package dequantizes; its reader is not used, as it
 makes one array per token of the vocabulary (16 s and 0.5 GB where this takes half a second).
 """
 

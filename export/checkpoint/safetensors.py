@@ -82,7 +82,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _with_rope(config: dict[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps rope_theta and the scaling in `rope_parameters`; put them where they used to be."""
+    """transformers 5 keeps rope_theta and the scaling in `rope_parameters`; put them where they were."""
     rope = config.get("rope_parameters")
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         return config

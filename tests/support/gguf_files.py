@@ -41,7 +41,7 @@ def write_gguf(
     extra: Mapping[str, NDArray[np.float32]] | None = None,
     alignment: int | None = None,
 ) -> Path:
-    """Write a checkpoint as a converter would; `metadata` adds or replaces entries, `without` leaves some out."""
+    """Write a checkpoint as a converter would; `metadata` sets entries, `without` leaves some out."""
     arch = checkpoint.config["model_type"]
     writer = GGUFWriter(path, arch)
     if alignment:

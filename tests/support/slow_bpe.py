@@ -1,7 +1,7 @@
 """A byte-level BPE encoder of a few plain lines: the published cutting rules, then merges in order of rank.
 
-It shares no code with the `tokenizers` library: the standard library's `re` cuts, with character classes spelled
-out from `unicodedata`, and merging is the textbook loop (Sennrich et al. 2016; byte alphabet and rules: GPT-2).
+It shares no code with the `tokenizers` library: the standard library's `re` cuts, with character classes
+spelled out from `unicodedata`; merging is the textbook loop (Sennrich et al. 2016; byte alphabet: GPT-2).
 """
 
 import re
