@@ -23,6 +23,8 @@ def times(ratio: float) -> str:
 
 def statistics_line(statistics: "Statistics") -> str:
     """One line for an answer: `42.1 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`."""
+    if not statistics.new_tokens:
+        return "no token yet"
     parts = [rate(statistics.decode_tokens_per_second), f"{statistics.new_tokens} tok"]
     if statistics.drafted:
         parts.append(f"{statistics.tokens_per_round:.1f} tok/round")

@@ -135,6 +135,12 @@ def test_ctrl_c_keeps_what_came(engine: ScriptedEngine, capsys: pytest.CaptureFi
     assert said.out == "one two\n" and said.err.endswith("· stopped\n")
 
 
+def test_an_answer_without_a_token(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.answers["auto"] = ""
+    assert main(["run", "pair", "Count"]) == 0
+    assert capsys.readouterr() == ("\n", "no token yet\n")
+
+
 def test_a_second_ctrl_c_ends_the_program(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
     def press_twice(number: int) -> None:
         signal.raise_signal(signal.SIGINT)

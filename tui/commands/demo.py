@@ -32,9 +32,21 @@ CODING = Show(
 LOOKUP = Show(
     "smollm2-135m",
     "suffix",
-    "Copy this function and rename the variable `total` to `result`:\n\n"
-    "def average(numbers):\n    total = 0\n    for number in numbers:\n        total = total + number\n"
-    "    return total / len(numbers)\n",
+    """Repeat this Python class and say what it does:
+
+class Stack:
+    def __init__(self):
+        self.items = []
+
+    def push(self, item):
+        self.items.append(item)
+
+    def pop(self):
+        return self.items.pop()
+
+    def size(self):
+        return len(self.items)
+""",
 )
 
 
@@ -67,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
     show = LOOKUP if args.small else CODING
     folder = prepare(show.pair)
-    print(f"loading {folder}", file=sys.stderr)
+    print(f"loading {folder} (the first time, also measuring what it costs on this machine)", file=sys.stderr)
     engine = load(folder, threads=args.threads)
     prompt = args.prompt or show.prompt
     _warm_up(engine, show.mode)
@@ -85,9 +97,10 @@ def _warm_up(engine: "Engine", mode: str) -> None:
 
 
 def _answer(engine: "Engine", prompt: str, mode: str, most: int, console: "Console") -> "Run":
-    """Stream one answer to the terminal."""
+    """Stream one answer to the terminal, from empty caches."""
     from specdec_onnx.tui.bench.measure import Run
 
+    engine.forget()
     console.rule(f"[bold]{mode}", align="left")
     tokens: list[int] = []
     for step in engine.stream(prompt, mode=mode, max_new_tokens=most):

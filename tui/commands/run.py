@@ -10,6 +10,7 @@ from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_a
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
+    from specdec_onnx.runtime.sampling import Parameters
 
 CUT = {
     "length": " · cut off by --max-new-tokens",
@@ -41,12 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer the prompt; text goes to stdout, the statistics line to stderr."""
-    from specdec_onnx.tui.options import load_engine
+    from specdec_onnx.tui.options import load_engine, parameters
 
     if args.raw and args.system:
         raise SpecdecError("--raw and --system exclude each other", "a raw prompt goes to the model as it is")
     prompt = _prompt(args.prompt, raw=args.raw)
-    return _answer(load_engine(args), prompt, args)
+    settings = parameters(args)
+    return _answer(load_engine(args), prompt, settings, args)
 
 
 def _prompt(given: str | None, *, raw: bool) -> str:
@@ -58,15 +60,14 @@ def _prompt(given: str | None, *, raw: bool) -> str:
     return text
 
 
-def _answer(engine: "Engine", prompt: str, args: argparse.Namespace) -> int:
+def _answer(engine: "Engine", prompt: str, settings: "Parameters", args: argparse.Namespace) -> int:
     from specdec_onnx.tui.cli import INTERRUPTED
     from specdec_onnx.tui.interrupt import interrupt_cancels
-    from specdec_onnx.tui.options import parameters
     from specdec_onnx.tui.wording import statistics_line
 
-    ask = {"parameters": parameters(args), "mode": args.mode}
+    steps = engine.stream(prompt, parameters=settings, system=args.system, raw=args.raw, mode=args.mode)
     with interrupt_cancels(engine.cancel):
-        for step in engine.stream(prompt, system=args.system, raw=args.raw, **ask):
+        for step in steps:
             if not args.json:
                 print(step.text, end="", flush=True)
     _finish(engine, as_json=args.json)
