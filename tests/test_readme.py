@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specdec_onnx.tui.cli import build_parser
+from specdec_onnx.export import cli as export_cli
+from specdec_onnx.tui import cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,11 +19,11 @@ def commands() -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-def specdec_arguments() -> list[list[str]]:
-    """The arguments of each `specdec` call in them."""
+def arguments_of(program: str) -> list[list[str]]:
+    """The arguments of each call of `program` in them."""
     calls = [part.strip() for line in commands() for part in re.split(r"&&|\|", line)]
     words = [shlex.split(call) for call in calls]
-    return [call[1:] for call in words if Path(call[0]).name == "specdec"]
+    return [call[1:] for call in words if Path(call[0]).name == program]
 
 
 def test_first_command_ends_in_the_demo() -> None:
@@ -35,11 +36,16 @@ def test_ci_runs_the_test_command() -> None:
     assert (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1] == test_command
 
 
-@pytest.mark.parametrize("arguments", specdec_arguments(), ids=shlex.join)
-def test_example_parses(arguments: list[str]) -> None:
-    assert build_parser(arguments[0]).parse_args(arguments).command == arguments[0]
+@pytest.mark.parametrize("arguments", arguments_of("specdec"), ids=shlex.join)
+def test_specdec_example_parses(arguments: list[str]) -> None:
+    assert cli.build_parser(arguments[0]).parse_args(arguments).command == arguments[0]
+
+
+@pytest.mark.parametrize("arguments", arguments_of("specdec-export"), ids=shlex.join)
+def test_export_example_parses(arguments: list[str]) -> None:
+    assert export_cli.build_parser().parse_args(arguments).source == arguments[0]
 
 
 def test_there_is_an_example_of_each_command() -> None:
-    shown = {arguments[0] for arguments in specdec_arguments()}
-    assert {"run", "bench", "demo"} <= shown
+    assert {"run", "bench", "demo"} <= {arguments[0] for arguments in arguments_of("specdec")}
+    assert arguments_of("specdec-export")
