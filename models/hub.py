@@ -9,7 +9,7 @@ from typing import Any
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
 
-_PROBE_SECONDS = 4.0
+_CONNECT_SECONDS = 4.0
 _CHUNK = 1 << 20
 
 
@@ -49,14 +49,11 @@ def _take_from_users_cache(hub: Any, file: CatalogFile, path: Path) -> bool:
 def _download(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
     # Not hf_hub_download: it retries for minutes without a network, and since 2.0 it forgets a stopped download.
     url = hub.hf_hub_url(file.repo, file.name, revision=file.revision)
-    found = hub.get_hf_file_metadata(url, timeout=_PROBE_SECONDS).size
-    if found not in (None, file.bytes):
-        raise SpecdecError(f"{file.repo} now holds another {file.name} ({found:,} bytes, not {file.bytes:,})")
     size = path.stat().st_size if path.exists() else 0
     while size < file.bytes:
         before = size
         try:
-            for size in _rest(hub, url, path):
+            for size in _rest(hub, url, file, path):
                 yield size
         except Exception:
             if size == before:  # otherwise the connection broke on the way: ask for the rest
@@ -65,12 +62,13 @@ def _download(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
             raise SpecdecError(f"the hub stopped at {size:,} of {file.bytes:,} bytes")
 
 
-def _rest(hub: Any, url: str, path: Path) -> Iterator[int]:
+def _rest(hub: Any, url: str, file: CatalogFile, path: Path) -> Iterator[int]:
     """Append what is missing of `url` to `path`; yields its size after each chunk."""
     with path.open("ab") as goal:
         wanted = {"Range": f"bytes={goal.tell()}-", "Accept-Encoding": "identity"}
         with _answer(hub, url, {**hub.utils.build_hf_headers(), **wanted}) as (answer, chunks):
             hub.utils.hf_raise_for_status(answer)
+            _require_size(answer, file)
             if answer.status_code != 206:  # the whole file, whatever was asked for
                 goal.seek(0)
                 goal.truncate()
@@ -79,17 +77,26 @@ def _rest(hub: Any, url: str, path: Path) -> Iterator[int]:
                 yield goal.tell()
 
 
+def _require_size(answer: Any, file: CatalogFile) -> None:
+    length = "Content-Range" if answer.status_code == 206 else "Content-Length"
+    total = answer.headers.get(length, "").rpartition("/")[2]
+    if total.isdigit() and int(total) != file.bytes:
+        whose = f"{file.repo} now holds another {file.name}"
+        raise SpecdecError(f"{whose} ({int(total):,} bytes, not {file.bytes:,})")
+
+
 @contextmanager
 def _answer(
     hub: Any, url: str, headers: dict[str, str]
 ) -> Iterator[tuple[Any, Callable[[int], Iterator[bytes]]]]:
     """A streamed GET through the hub's own session: requests before hub 1.0 (which Optimum needs), httpx since."""
-    session, timeout = hub.utils.get_session(), hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
+    session, patience = hub.utils.get_session(), hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
     if callable(session.stream):
+        timeout = (_CONNECT_SECONDS, patience, patience, _CONNECT_SECONDS)
         with session.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as answer:
             yield answer, answer.iter_bytes
     else:
-        with session.get(url, headers=headers, timeout=timeout, stream=True) as answer:
+        with session.get(url, headers=headers, timeout=(_CONNECT_SECONDS, patience), stream=True) as answer:
             yield answer, answer.iter_content
 
 

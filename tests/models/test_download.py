@@ -158,11 +158,28 @@ def test_absent_hub_is_noticed_at_once_and_the_mirror_serves(index: Path) -> Non
 
 
 @pytest.mark.usefixtures("quick")
-def test_hub_file_of_another_size_is_not_even_downloaded(hub: Hub, index: Path) -> None:
+def test_hub_file_of_another_size_is_not_read(hub: Hub, index: Path) -> None:
     hub.add(REPO, FILE.name, CONTENT + b"new")
     publish(index)
-    assert fetch(FILE).read_bytes() == CONTENT
-    assert hub.gets == []
+    seen: list[int] = []
+    assert fetch(FILE, lambda _label, done, _total: seen.append(done)).read_bytes() == CONTENT
+    assert len(hub.gets) == 1 and seen[0] == 0, "the first progress is that of the wheels"
+
+
+@pytest.mark.usefixtures("quick")
+def test_hub_file_that_grew_since_it_was_begun_is_not_continued(hub: Hub) -> None:
+    hub.add(REPO, FILE.name, CONTENT)
+    hub.drops_after = 49_152
+
+    def interrupt(_label: str, done: int, _total: int) -> None:
+        if done >= 49_152:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(FILE, interrupt)
+    hub.add(REPO, FILE.name, CONTENT + b"new")
+    with pytest.raises(SpecdecError, match=r"now holds another tiny\.gguf \(160,003 bytes, not 160,000\)"):
+        fetch(FILE)
 
 
 @pytest.mark.usefixtures("quick")
