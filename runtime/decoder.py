@@ -1,6 +1,6 @@
 """One ONNX session with its KV cache: tokens in, rows of logits out."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +87,13 @@ class Decoder:
     def capacity(self) -> int:
         """Tokens that fit in the cache, a dummy row included."""
         return self.cache.capacity
+
+    def placement(self) -> dict[str, int]:
+        """How many graph nodes each execution provider took; what a device lacks runs on the CPU in silence."""
+        counts: Counter[str] = Counter()
+        for part in self.session.get_provider_graph_assignment_info():
+            counts[part.ep_name] += len(part.get_nodes())
+        return dict(counts.most_common())
 
     def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
         """Append `tokens` (1 or more) and return their logits, [len(tokens), vocab_size].

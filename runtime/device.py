@@ -29,6 +29,7 @@ def session_options(threads: int = 0) -> Any:
     options.log_severity_level = 3
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.x64quantprecision", "1")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 
 
@@ -52,14 +53,22 @@ class Device:
         return ort.InferenceSession(path, options, providers=providers)
 
 
+def lacks(name: str) -> str:
+    """Why the device called `name` cannot be used here; empty when it can."""
+    if PROVIDERS[name] in ort.get_available_providers():
+        return ""
+    return f"this onnxruntime {ort.__version__} has no {PROVIDERS[name]}"
+
+
+def remedy(name: str) -> str:
+    """How to get the provider of the device called `name`."""
+    return f"pip install 'specdec-onnx[{_EXTRAS[name]}]' in an environment without another onnxruntime"
+
+
 def find_device(name: str) -> Device:
     """The device called `name`; SpecdecError when it is unknown or its provider is not installed."""
     if name not in PROVIDERS:
         raise SpecdecError(f"unknown device {name!r}", fix=f"choose one of {', '.join(PROVIDERS)}")
-    if PROVIDERS[name] not in ort.get_available_providers():
-        raise SpecdecError(
-            f"device {name!r} is not available",
-            f"this onnxruntime {ort.__version__} has no {PROVIDERS[name]}",
-            f"pip install 'specdec-onnx[{_EXTRAS[name]}]' in an environment without another onnxruntime",
-        )
+    if why := lacks(name):
+        raise SpecdecError(f"device {name!r} is not available", why, remedy(name))
     return Device(name)

@@ -11,8 +11,10 @@ from specdec_onnx import __version__
 from specdec_onnx.models.errors import SpecdecError
 
 COMMANDS = {
+    "chat": "chat with a pair in the terminal or in a browser",
     "run": "answer one prompt, streaming to stdout",
     "bench": "measure how much faster each mode is, and that it changes no token",
+    "doctor": "what this machine offers, and what a pair costs and promises on it",
     "demo": "get a model pair and watch it answer plainly and speculatively",
 }
 BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE = 2, 1, 130, 141

@@ -23,10 +23,13 @@ SAMPLING: dict[str, tuple[type, str]] = {
 }
 
 
-def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+def add_engine_arguments(parser: argparse.ArgumentParser, *, pair_optional: bool = False) -> None:
     """PAIR and where and how to run it."""
     parser.add_argument(
-        "pair", metavar="PAIR", help="a folder made by specdec-export, or the name of an exported pair"
+        "pair",
+        metavar="PAIR",
+        nargs="?" if pair_optional else None,
+        help="a folder made by specdec-export, or the name of an exported pair",
     )
     group = parser.add_argument_group("engine")
     group.add_argument(

@@ -1,0 +1,82 @@
+"""`specdec doctor`: what this machine offers, and what a pair costs, weighs and promises on it."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from specdec_onnx.tui.options import add_engine_arguments
+
+if TYPE_CHECKING:
+    from specdec_onnx.models.folder import ModelFolder
+    from specdec_onnx.runtime.decoder import Decoder
+    from specdec_onnx.runtime.engine import Engine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR, if one is to be looked at, and how to run it."""
+    add_engine_arguments(parser, pair_optional=True)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at the machine, then load the pair and look at it."""
+    from specdec_onnx.tui.bench.machine import machine
+
+    findings: dict[str, Any] = {"machine": machine(), "devices": _devices()}
+    if args.pair:
+        from specdec_onnx.tui.options import load_engine
+
+        print("loading (the first time, also measuring what it costs on this machine)", file=sys.stderr)
+        findings["pair"] = _pair(load_engine(args), args.device, args.threads)
+    if args.json:
+        print(json.dumps(findings, indent=2, ensure_ascii=False))
+        return 0
+    from rich.console import Console
+
+    from specdec_onnx.tui.findings import tables
+
+    Console().print(tables(findings))
+    return 0
+
+
+def _devices() -> dict[str, dict[str, str]]:
+    """For each device why it cannot be used, and the remedy; both empty where it can."""
+    from specdec_onnx.runtime.device import PROVIDERS, lacks, remedy
+
+    missing = {name: lacks(name) for name in PROVIDERS}
+    return {name: {"lacks": why, "remedy": remedy(name) if why else ""} for name, why in missing.items()}
+
+
+def _pair(engine: "Engine", device: str, threads: int) -> dict[str, Any]:
+    draft = engine.speculation.draft
+    models = {"target": _model(engine.pair.target, engine.target)}
+    if engine.pair.draft and draft:
+        models["draft"] = _model(engine.pair.draft, draft.tape.decoder)
+    return {
+        "name": engine.pair.path.resolve().name,
+        "device": device,
+        "threads": threads or "physical cores",
+        "context": engine.context,
+        "modes": list(engine.modes),
+        "identity": str(engine.identity),
+        "forward_cost_ms": _milliseconds(engine.profile.curve.widths, engine.profile.curve.seconds),
+        "draft_cost_ms": _milliseconds(engine.draft_cost.widths, engine.draft_cost.seconds)
+        if engine.draft_cost
+        else {},
+        "models": models,
+    }
+
+
+def _model(model: "ModelFolder", decoder: "Decoder") -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "format": model.facts.get("format"),
+        "weight_bytes": model.weight_bytes,
+        "cache_bytes": decoder.cache.nbytes,
+        "nodes": decoder.placement(),
+    }
+
+
+def _milliseconds(widths: tuple[int, ...], seconds: tuple[float, ...]) -> dict[str, float]:
+    return {str(width): round(1e3 * cost, 2) for width, cost in zip(widths, seconds, strict=True)}
