@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import _pybind_state as native
 
 from specdec_onnx.export.graph import MICROSOFT, Graph
+from specdec_onnx.export.kernels import signed_weights_saturate
 from specdec_onnx.models.errors import SpecdecError
 
 _STRIPE_BYTES = 32 << 20
@@ -48,24 +49,29 @@ class Float32:
 class RowwiseInt8:
     """w8a8: weights int8 per output column, activations int8 per row, exact int32 sums.
 
-    Processors without VNNI add pairs of unsigned-by-signed products in 16 bits and saturate. There the runtime asks
-    ONNX Runtime for its precise mode (`session.x64quantprecision`), which wants each layer's zero point to be its own.
+    Processors without VNNI add pairs of unsigned-by-signed products in 16 bits and saturate. For them the weights
+    are stored unsigned, the same grid shifted by 128, which multiplies exactly and as fast; elsewhere signed ones
+    are faster. A signed model that meets such a processor is converted when it is loaded, since the runtime asks for
+    ONNX Runtime's precise mode (`session.x64quantprecision`; it wants a named zero point for every weight).
     Rows never meet: each has its own scale, so a drafted token cannot change the logits of an earlier one.
     """
 
     name: str = "w8a8"
+    signed: bool = True
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
         rows, peak = self._quantize_rows(graph, x, name)
         scales = column_scales(weight)
+        kind, zero = (np.int8, 0) if self.signed else (np.uint8, _ZERO_POINT)
+        levels = (stripe + zero for stripe in _quantized_stripes(weight, scales))
         operands = [
             rows,
-            graph.weight(f"{name}.weight", np.int8, weight.T.shape, _quantized_stripes(weight, scales)),
+            graph.weight(f"{name}.weight", kind, weight.T.shape, levels),
             graph.constant("one", np.float32(1)),
             graph.constant(f"{name}.scale", scales / np.float32(_LEVELS)),
             graph.constant("zero_point", np.uint8(_ZERO_POINT)),
-            graph.constant(f"{name}.zero_point", np.int8(0)),
+            graph.constant(f"{name}.zero_point", kind(zero)),
         ]
         product = graph.node("MatMulIntegerToFloat", operands, f"{name}.product", domain=MICROSOFT)
         return graph.node("Mul", [product, peak], name)
@@ -135,7 +141,7 @@ def parse_format(text: str, block: int = 32) -> Format:
     if text == "fp32":
         return Float32()
     if text == "w8a8":
-        return RowwiseInt8()
+        return RowwiseInt8(signed=not signed_weights_saturate())
     match = re.fullmatch(r"int([48])(?:-(16|32|64|128|256))?", text)
     if match is None:
         raise SpecdecError(
@@ -146,9 +152,9 @@ def parse_format(text: str, block: int = 32) -> Format:
     return WeightOnly(bits, int(match[2] or (block if bits == 4 else 32)))
 
 
-def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int8]]:
+def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int16]]:
     for stripe in _transposed(weight):
-        yield np.clip(np.rint(stripe / scales), -_LEVELS, _LEVELS).astype(np.int8)
+        yield np.clip(np.rint(stripe / scales), -_LEVELS, _LEVELS).astype(np.int16)
 
 
 def _transposed(weight: Matrix) -> Iterator[Matrix]:

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from specdec_onnx.export.graph import Graph
-from specdec_onnx.export.linear import Format, column_scales, parse_format
+from specdec_onnx.export.linear import Format, RowwiseInt8, column_scales, parse_format
 from specdec_onnx.export.writer import TensorFile
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.device import session_options
@@ -43,17 +43,20 @@ def integer_product(x: Matrix, weight: Matrix) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(("rows", "inner", "out"), [(1, 64, 32), (2, 96, 48), (5, 100, 33), (16, 576, 130)])
-def test_w8a8_is_the_integer_product(rows: int, inner: int, out: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("signed", [True, False])
+def test_w8a8_is_the_integer_product(rows: int, inner: int, out: int, signed: bool, tmp_path: Path) -> None:
     x, weight = random(1, rows, inner), random(2, out, inner)
-    product = multiply(tmp_path, parse_format("w8a8"), x, weight)
+    product = multiply(tmp_path, RowwiseInt8(signed=signed), x, weight)
     np.testing.assert_allclose(product, integer_product(x, weight), rtol=1e-5, atol=1e-6)
 
 
-def test_w8a8_never_saturates(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signed", [True, False])
+def test_w8a8_never_saturates(signed: bool, tmp_path: Path) -> None:
     """Pairs of extreme products overflow 16 bits in unsigned-by-signed kernels."""
+    format = RowwiseInt8(signed=signed)
     x, weight = np.full((3, 256), 2.0, np.float32), np.full((16, 256), -0.5, np.float32)
-    np.testing.assert_allclose(multiply(tmp_path, parse_format("w8a8"), x, weight), -256.0, rtol=1e-5)
-    np.testing.assert_allclose(multiply(tmp_path, parse_format("w8a8"), -x, weight), 256.0, rtol=1e-5)
+    np.testing.assert_allclose(multiply(tmp_path, format, x, weight), -256.0, rtol=1e-5)
+    np.testing.assert_allclose(multiply(tmp_path, format, -x, weight), 256.0, rtol=1e-5)
 
 
 def test_w8a8_rows_never_meet(tmp_path: Path) -> None:
