@@ -1,0 +1,62 @@
+"""A chat app over a scripted session and a history in a temporary folder."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.tui.app import ChatApp
+from specdec_onnx.tui.history.recorder import Recorder
+from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.host import Host
+from specdec_onnx.tui.preferences import Preferences
+from specdec_onnx.tui.screens.chat import ChatScreen
+from specdec_onnx.tui.services import Preparer, Services
+from specdec_onnx.tui.session import Opener, Session
+
+
+def no_work(name: str, folder: Path, progress: Callable[[str, int, int], None]) -> None:
+    """Prepares nothing."""
+    progress(name, 1, 1)
+
+
+def chat_app(
+    home: Path,
+    session: Session | None = None,
+    *,
+    opener: Opener | None = None,
+    prepare: Preparer = no_work,
+    notice: str = "",
+    open_latest: bool = False,
+) -> ChatApp:
+    """With a session, a pair folder of that name is "opened" at the start."""
+    pairs = []
+    if session is not None:
+        folder = home / "models" / session.name
+        folder.mkdir(parents=True, exist_ok=True)
+        pairs = [folder]
+    store = Store(home / "history.sqlite3")
+    host = Host(opener or (lambda pair, device: session))  # type: ignore[arg-type, return-value]
+    preferences = Preferences(theme="textual-dark")
+    services = Services(host, store, Recorder(store), preferences, prepare, pairs, notice)
+    return ChatApp(services, open_latest=open_latest)
+
+
+def screen_of(app: ChatApp) -> ChatScreen:
+    """The chat screen, whatever lies above it."""
+    return next(screen for screen in app.screen_stack if isinstance(screen, ChatScreen))
+
+
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Wait until the condition holds; fails the test when it doesn't in time."""
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the condition did not come true in time")
+
+
+async def idle(app: ChatApp) -> None:
+    """Wait until no answer is under way and everything is drawn."""
+    await until(lambda: not screen_of(app).busy)
+    await asyncio.sleep(0.05)

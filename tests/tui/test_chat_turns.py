@@ -1,0 +1,178 @@
+"""Regenerate, edit, go on, delete, branches, copy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support.chat_app import chat_app, idle, screen_of, until
+from support.scripted_session import ScriptedSession
+from textual.pilot import Pilot
+
+from specdec_onnx.tui import clipboard
+from specdec_onnx.tui.app import ChatApp
+from specdec_onnx.tui.screens.chat import ChatScreen
+from specdec_onnx.tui.widgets.answer import AnswerView
+from specdec_onnx.tui.widgets.question import QuestionView
+
+CODE = "First:\n\n```c\nint a;\n```\n\nthen\n\n```\nplain\n```\n"
+
+
+async def asked(app: ChatApp, questions: Sequence[str] = ("Question",)) -> ChatScreen:
+    screen = screen_of(app)
+    await until(lambda: app.services.host.state.session)
+    for question in questions:
+        screen.prompt.fill(question)
+        screen.prompt._submit()
+        await until(lambda: screen.busy or screen.conversation.line)
+        await idle(app)
+    return screen
+
+
+def texts(screen: ChatScreen) -> list[str]:
+    return [turn.text for turn in screen.conversation.line]
+
+
+async def press(app: ChatApp, pilot: Pilot[None], *keys: str) -> None:
+    await pilot.press(*keys)
+    await pilot.pause()
+    await idle(app)
+
+
+async def test_regenerating_makes_a_version_beside_the_old_one(tmp_path: Path) -> None:
+    session = ScriptedSession(["one", "two"])
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = await asked(app)
+        await press(app, pilot, "ctrl+r")
+        assert texts(screen) == ["Question", "two"]
+        assert session.requests[0].messages == session.requests[1].messages
+        assert "‹ 2/2 ›" in str(screen.query_one(AnswerView).query_one(".note").render())
+        await press(app, pilot, "alt+left")
+        assert texts(screen) == ["Question", "one"]
+        assert "‹ 1/2 ›" in str(screen.query_one(AnswerView).query_one(".note").render())
+        await press(app, pilot, "alt+left")
+        assert texts(screen) == ["Question", "one"]
+        await press(app, pilot, "alt+right")
+        assert texts(screen) == ["Question", "two"]
+
+
+async def test_editing_asks_again_on_another_branch(tmp_path: Path) -> None:
+    session = ScriptedSession(["one", "two", "three"])
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = await asked(app, ("First", "Second"))
+        await press(app, pilot, "ctrl+t", "up", "up", "e")
+        assert screen.prompt.text == "First" and screen.editing is not None
+        assert str(screen.prompt.border_title) == "editing a question"
+        screen.prompt.fill("Changed")
+        await press(app, pilot, "enter")
+        assert texts(screen) == ["Changed", "three"]
+        await press(app, pilot, "alt+left")
+        assert texts(screen) == ["First", "one", "Second", "two"]
+
+
+async def test_escape_leaves_editing(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one"]))
+    async with app.run_test() as pilot:
+        screen = await asked(app)
+        await press(app, pilot, "ctrl+e")
+        assert screen.prompt.text == "Question"
+        await press(app, pilot, "escape")
+        assert screen.prompt.text == "" and screen.editing is None
+        assert texts(screen) == ["Question", "one"]
+
+
+async def test_going_on_continues_the_same_answer(tmp_path: Path) -> None:
+    text = " ".join(f"word{number}" for number in range(20))
+    session = ScriptedSession([text], hold_after=2)
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        screen.prompt.fill("Count")
+        await pilot.press("enter")
+        await until(lambda: screen.reply and len(screen.reply.rounds) == 2)
+        await press(app, pilot, "escape")
+        part = texts(screen)[1]
+        assert text.startswith(part) and part != text
+        session.go_on.set()
+        session._hold = None
+        await press(app, pilot, "ctrl+g")
+        assert texts(screen) == ["Count", text]
+        assert session.requests[1].partial == part
+        assert screen.query_one(AnswerView).text == text
+        assert (
+            "".join(piece.text for piece in screen.conversation.line[1].pieces if piece.source != "rejected")
+            == text
+        )
+        await press(app, pilot, "ctrl+g")
+        assert len(session.requests) == 2, "a complete answer is not gone on with"
+
+
+async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
+    async with app.run_test() as pilot:
+        screen = await asked(app, ("First", "Second"))
+        await press(app, pilot, "ctrl+t", "up", "d")
+        assert texts(screen) == ["First", "one"]
+        assert len(screen.query(QuestionView)) == 1
+        await press(app, pilot, "ctrl+t", "up", "delete")
+        assert texts(screen) == [] and not screen.transcript.display
+
+
+async def test_a_click_selects_a_turn_and_a_letter_acts_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clipboard, "copy", lambda text: True)
+    app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
+    async with app.run_test() as pilot:
+        await asked(app, ("First", "Second"))
+        await pilot.click(AnswerView)
+        await press(app, pilot, "c")
+        assert app.clipboard == "one"
+        await press(app, pilot, "escape", "ctrl+y")
+        assert app.clipboard == "two"
+
+
+async def test_code_blocks_are_copied_last_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(clipboard, "copy", lambda text: bool(taken.append(text)))
+    app = chat_app(tmp_path, ScriptedSession([CODE]))
+    async with app.run_test() as pilot:
+        await asked(app)
+        await press(app, pilot, "ctrl+b")
+        assert app.clipboard == "plain\n"
+        await press(app, pilot, "ctrl+b")
+        assert app.clipboard == "int a;\n"
+        await app.workers.wait_for_complete()
+        assert taken == ["plain\n", "int a;\n"]
+
+
+async def test_nothing_changes_while_an_answer_comes(tmp_path: Path) -> None:
+    session = ScriptedSession(["word " * 40], hold_after=1)
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        screen.prompt.fill("Question")
+        await pilot.press("enter")
+        await until(lambda: screen.reply and screen.reply.rounds)
+        await pilot.press("ctrl+r", "ctrl+e", "ctrl+g", "alt+left")
+        await screen.action_delete()
+        assert len(session.requests) == 1 and len(screen.conversation.line) == 2
+        assert screen.editing is None
+
+
+async def test_long_conversations_open_with_their_end_and_show_the_rest_on_demand(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        for number in range(20):
+            screen.conversation.ask(f"question {number}")
+        await screen.transcript.show_line(screen.conversation.line)
+        assert len(screen.transcript.turns()) == 24
+        await pilot.pause()
+        screen.query_one("#earlier").focus()
+        await pilot.press("enter")
+        await until(lambda: len(screen.transcript.turns()) == 40)
+        assert not screen.query("#earlier")

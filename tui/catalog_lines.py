@@ -1,0 +1,49 @@
+"""The catalog's entries and the local pairs as two-line texts for lists."""
+
+from pathlib import Path
+
+from textual.content import Content
+
+from specdec_onnx.tui.inventory import LocalPair, free_memory, gigabytes
+from specdec_onnx.tui.pairs import folder_of
+
+
+def offered() -> dict[str, Content]:
+    """Catalog entries that aren't prepared here yet, by name."""
+    from specdec_onnx.models.catalog import catalog
+
+    lines = {}
+    for name, entry in catalog().items():
+        if folder_of(name).exists():
+            continue
+        size = sum(file.bytes for file in entry.files)
+        models = "a target and its draft" if entry.draft else "one model, drafts from the text so far"
+        details = f"{gigabytes(size)} to download, then prepared here · {models} · {entry.licence}"
+        lines[name] = two_lines(entry.title, details)
+    return lines
+
+
+def local(pair: LocalPair, speed: float | None, current: bool) -> Content:
+    """A pair on this machine: formats, size, memory, measured speed."""
+    if pair.problem:
+        return Content.assemble(
+            (pair.name, "bold"), "\n  ", (f"can't be opened: {pair.problem}", "$text-error")
+        )
+    free = free_memory()
+    tight = free is not None and pair.memory > free and not current
+    memory = f"about {gigabytes(pair.memory)} of memory" + (
+        f", {gigabytes(free or 0)} are free" if tight else ""
+    )
+    measured = f"{speed:.0f} tok/s measured here" if speed else "not measured yet"
+    details = f"{pair.formats} · {gigabytes(pair.size)} on disk · {memory} · {measured}"
+    return two_lines(pair.name + ("  (open)" if current else ""), details, "$text-warning" if tight else "")
+
+
+def two_lines(title: str, details: str, style: str = "") -> Content:
+    """A title and a muted line below it."""
+    return Content.assemble((title, "bold"), "\n  ", (details, style or "$text-muted"))
+
+
+def same_path(first: str | Path, second: str | Path) -> bool:
+    """Whether two names lead to the same folder."""
+    return bool(str(first) and str(second)) and Path(first).resolve() == Path(second).resolve()

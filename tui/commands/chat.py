@@ -1,0 +1,93 @@
+"""`specdec chat`: the chat in the terminal, or with --serve in a browser."""
+
+import argparse
+import shlex
+import sys
+from functools import partial
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.settings import DEVICES
+
+PORT = 8000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which pair, which conversation, where to show it."""
+    parser.add_argument(
+        "pair",
+        nargs="?",
+        metavar="PAIR",
+        help="a folder or the name of an exported pair (default: the last one used)",
+    )
+    parser.add_argument(
+        "-c", "--continue", dest="latest", action="store_true", help="open the latest conversation"
+    )
+    parser.add_argument("--draft", metavar="FOLDER", help="use this draft model in place of the pair's")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="cpu", help="where to run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
+    )
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="most tokens to hold (default: as the model allows)"
+    )
+    group = parser.add_argument_group("in a browser")
+    group.add_argument("--serve", action="store_true", help="serve the chat to a browser on this machine")
+    group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
+    group.add_argument(
+        "--port", type=int, default=PORT, metavar="N", help="port to serve at (default: %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the chat until it is left."""
+    return _serve(args) if args.serve else _chat(args)
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from specdec_onnx.tui.app import ChatApp
+    from specdec_onnx.tui.engine_session import open_session
+    from specdec_onnx.tui.getting import get_pair
+    from specdec_onnx.tui.pairs import locate
+    from specdec_onnx.tui.services import Services
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) and not _inside_server():
+        raise SpecdecError(
+            "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
+        )
+    pairs = [locate(args.pair)] if args.pair else []
+    opener = partial(open_session, draft=args.draft, threads=args.threads, context=args.context)
+    services = Services.start(opener, get_pair)
+    services.extra_pairs = pairs
+    app = ChatApp(services, device=args.device, open_latest=args.latest)
+    app.run()
+    return app.return_code or 0
+
+
+def _inside_server() -> bool:
+    """textual-serve talks to the app through pipes and says so in the environment."""
+    import os
+
+    return bool(os.environ.get("TEXTUAL_DRIVER"))
+
+
+def _serve(args: argparse.Namespace) -> int:
+    try:
+        from textual_serve.server import Server
+    except ImportError as error:
+        raise SpecdecError(
+            "--serve needs the package textual-serve", str(error), "pip install 'specdec-onnx[tui]'"
+        ) from error
+    Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
+    return 0
+
+
+def inner_command(args: argparse.Namespace) -> str:
+    """The command line that the server starts for each browser tab."""
+    words = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat", *([args.pair] if args.pair else [])]
+    words += ["--device", args.device, "--threads", str(args.threads)]
+    words += ["--context", str(args.context)] if args.context else []
+    words += ["--draft", args.draft] if args.draft else []
+    words += ["--continue"] if args.latest else []
+    return shlex.join(words)

@@ -1,0 +1,103 @@
+"""The one place of the chat that touches the engine."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec_onnx.tui.pieces import Piece, as_source
+from specdec_onnx.tui.session import Progress, Request, Round
+
+if TYPE_CHECKING:
+    from specdec_onnx.runtime.detokenizer import Detokenizer
+    from specdec_onnx.runtime.engine import Engine
+    from specdec_onnx.runtime.generator import Step
+
+
+class EngineSession:
+    """A `Session` over a loaded engine."""
+
+    def __init__(self, engine: "Engine", name: str, device: str) -> None:
+        from specdec_onnx.runtime.proposer.suffix import Suffix
+
+        self.name, self.device = name, device
+        self.modes, self.context = engine.modes, engine.context
+        self.exactness = str(engine.identity)
+        self._engine, self._suffix = engine, Suffix()
+        self._text, self._tokens = "", list[int]()
+
+    @property
+    def about(self) -> str:
+        """Formats and device: `w8a8 + int4 · cpu`."""
+        pair = self._engine.pair
+        models = [pair.target] + ([pair.draft] if pair.draft else [])
+        formats = " + ".join(str(model.facts["format"]) for model in models if model.facts.get("format"))
+        return f"{formats} · {self.device}" if formats else self.device
+
+    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
+        """Stream an answer through the model's chat template; a partial answer is gone on with."""
+        from specdec_onnx.runtime.detokenizer import Detokenizer
+        from specdec_onnx.runtime.sampling import Parameters
+
+        text = self._prompt(request)
+        tokens = self._encode(text)
+        parameters = Parameters(**request.settings.sampling())
+        spoken, written = Detokenizer(self._engine.tokenizer), list[int]()
+        try:
+            for step in self._engine.stream(
+                tokens, parameters=parameters, mode=request.mode, suffix=self._suffix, on_progress=progress
+            ):
+                written.extend(step.tokens)
+                yield Round(step.text, self._pieces(step, spoken), step.finish_reason)
+        finally:
+            self._remember(text, tokens, written)
+
+    def statistics(self) -> Mapping[str, Any]:
+        """The engine's own counts of the last answer."""
+        return self._engine.last.statistics.as_dict()
+
+    def cancel(self) -> None:
+        """End the answer within one forward pass."""
+        self._engine.cancel()
+
+    def _prompt(self, request: Request) -> str:
+        from specdec_onnx.runtime.template import render
+
+        target = self._engine.pair.target
+        if target.chat_template is None:
+            return "\n\n".join(message["content"] for message in request.messages) + "\n\n" + request.partial
+        return render(target, list(request.messages)) + request.partial
+
+    def _encode(self, text: str) -> list[int]:
+        """Tokens of the prompt; what the model wrote itself keeps the very tokens, so its cache is used whole."""
+        encode = self._engine.tokenizer.encode
+        if self._text and text.startswith(self._text):
+            return [*self._tokens, *encode(text[len(self._text) :])]
+        return encode(text)
+
+    def _remember(self, prompt: str, tokens: list[int], written: list[int]) -> None:
+        while written and written[-1] in self._engine.pair.target.eos_token_ids:
+            written.pop()
+        answer = self._engine.last.text
+        if written and self._engine.tokenizer.decode(written) == answer:
+            self._text, self._tokens = prompt + answer, [*tokens, *written]
+
+    def _pieces(self, step: "Step", spoken: "Detokenizer") -> tuple[Piece, ...]:
+        """The step's tokens, the rejected ones in the place where they were proposed."""
+        said = [
+            Piece(spoken.push(token), as_source(source))
+            for token, source in zip(step.tokens, step.sources, strict=True)
+        ]
+        decode = self._engine.tokenizer.decode
+        fallen = [Piece(decode([token], skip_special=False), "rejected") for token in step.rejected]
+        place = len(said) - 1 if said and said[-1].source == "target" else len(said)
+        return (*said[:place], *fallen, *said[place:])
+
+
+def open_session(
+    pair: str, device: str, *, draft: str | None = None, threads: int = 0, context: int | None = None
+) -> EngineSession:
+    """Load a pair; SpecdecError when it can't be run here."""
+    from specdec_onnx.runtime.engine import load
+
+    engine = load(pair, draft=draft, device=device, threads=threads, context=context)
+    return EngineSession(engine, Path(pair).resolve().name, device)

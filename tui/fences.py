@@ -1,0 +1,19 @@
+"""Code blocks of a Markdown answer."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """The inside of one fence and the language after it."""
+
+    code: str
+    language: str
+
+
+def code_blocks(markdown: str) -> list[CodeBlock]:
+    """Every fenced block in order, an unfinished last one included."""
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("commonmark").parse(markdown)
+    return [CodeBlock(token.content, token.info.strip()) for token in tokens if token.type == "fence"]

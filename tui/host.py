@@ -1,0 +1,77 @@
+"""Holds the loaded pair: nothing, loading, ready or failed. Prompts may come before it is ready."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.engine_thread import EngineThread
+from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.session import Opener, Session
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the host is at: `session` when ready, `error` when loading failed, neither while loading or idle."""
+
+    pair: str = ""
+    device: str = "cpu"
+    session: Session | None = None
+    error: BaseException | None = None
+    since: float = 0.0
+
+    @property
+    def loading(self) -> bool:
+        """A pair was chosen and is neither ready nor failed."""
+        return bool(self.pair) and self.session is None and self.error is None
+
+    @property
+    def label(self) -> str:
+        """The pair's own name, before it is loaded its folder's."""
+        return self.session.name if self.session else Path(self.pair).name
+
+
+class Host:
+    """The screens' way to the engine; `changed` is called from either thread."""
+
+    def __init__(self, opener: Opener, changed: Callable[[], None] = lambda: None) -> None:
+        self.state = State()
+        self.changed = changed
+        self._opener = opener
+        self._thread = EngineThread()
+
+    def open(self, pair: str, device: str = "cpu") -> None:
+        """Load a pair in the background, unless it is loaded or loading; the one before it is let go."""
+        same = (self.state.pair, self.state.device) == (pair, device)
+        if same and self.state.error is None:
+            return
+        self.state = State(pair, device, since=time.monotonic())
+        wanted = self.state
+        self._thread.submit(lambda: self._load(wanted))
+        self.changed()
+
+    def _load(self, wanted: State) -> None:
+        if self.state is not wanted:
+            return
+        try:
+            loaded = State(wanted.pair, wanted.device, session=self._opener(wanted.pair, wanted.device))
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is shown, the chat goes on
+            loaded = State(wanted.pair, wanted.device, error=error)
+        if self.state is wanted:
+            self.state = loaded
+            self.changed()
+
+    def answer(self, reply: Reply) -> None:
+        """Answer once the pair is ready and earlier answers have ended; never raises."""
+        self._thread.submit(lambda: self._answer(reply))
+
+    def _answer(self, reply: Reply) -> None:
+        if self.state.session is not None:
+            reply.run(self.state.session)
+        else:
+            reply.fail(self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O."))
+
+    def stop(self) -> None:
+        """Give the engine's thread a moment to end."""
+        self._thread.stop()

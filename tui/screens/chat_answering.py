@@ -1,0 +1,108 @@
+"""The answer under way: start, draw 25 times a second, save, stop, finish."""
+
+import asyncio
+
+from textual.timer import Timer
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.history.records import Turn
+from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.screens.chat_base import ChatBase
+from specdec_onnx.tui.session import Request
+from specdec_onnx.tui.why import why_nothing_drafted
+
+FRAMES = 25
+FRAMES_PER_SAVE = 10
+
+
+class Answering(ChatBase):
+    """One answer at a time; the screen only ever reads what the engine's thread has left for it."""
+
+    _ticker: Timer | None = None
+    _frame = 0
+    _finishing = False
+
+    async def begin(self, answer: Turn, partial: str = "") -> None:
+        """Have the engine write `answer`, from `partial` on."""
+        settings = self.conversation.settings
+        request = Request(self.conversation.messages(answer), settings, self.mode(), partial)
+        earlier = answer.statistics.get("tokens_by_round", ()) if partial else ()
+        self.reply = Reply(answer.id, request, pieces=list(answer.pieces), rounds=list(earlier))
+        self.services.host.answer(self.reply)
+        await self.transcript.keep(self.conversation.line)
+        if self._ticker is None:
+            self._ticker = self.set_interval(1 / FRAMES, self.tick)
+        self._ticker.resume()
+        self.refresh_bars()
+
+    async def tick(self) -> None:
+        """Draw and save what has come since the last frame."""
+        if (reply := self.reply) is None or self._finishing:
+            return
+        fresh = reply.drain()
+        view = self.transcript.answer(reply.turn)
+        if fresh and view is not None:
+            await view.write(fresh)
+        if view is not None and reply.pieces:
+            view.update_tokens(reply.pieces, reply.rounds)
+        self._frame += 1
+        if reply.finished:
+            await self.finish(reply)
+            return
+        if self._frame % FRAMES_PER_SAVE == 0 and reply.rounds:
+            self.save(reply)
+        self.refresh_bars()
+
+    def save(self, reply: Reply) -> None:
+        """Hand the answer so far to the history's own thread."""
+        self.services.recorder.offer(reply.turn, reply.text, reply.reason, reply.pieces, self.figures(reply))
+
+    def figures(self, reply: Reply) -> dict[str, object]:
+        """The statistics as they are stored."""
+        return {**reply.statistics(), "pair": self.services.host.state.pair}
+
+    async def finish(self, reply: Reply) -> None:
+        """Save and draw the finished answer, then make room for the next question."""
+        self._finishing = True
+        if self._ticker is not None:
+            self._ticker.pause()
+        self.save(reply)
+        await asyncio.to_thread(self.services.recorder.wait)
+        self.conversation.reload()
+        remark = why_nothing_drafted(reply.statistics(), self.modes())
+        if (view := self.transcript.answer(reply.turn)) is not None:
+            await view.finish(reply.reason or "cancelled", self.figures(reply), remark)
+        self.reply, self._finishing = None, False
+        self._complain(reply)
+        self.refresh_bars()
+
+    async def end_answer(self) -> None:
+        """Stop the answer under way, if there is one, and wait until it is put away."""
+        if self.reply is not None:
+            self.reply.cancel()
+        while self.reply is not None:
+            await asyncio.sleep(1 / FRAMES)
+
+    def _complain(self, reply: Reply) -> None:
+        if (failure := self.services.recorder.failure()) is not None:
+            self.notify(str(failure), title="The answer could not be saved", severity="error", markup=False)
+        if reply.error is not None:
+            self.report(reply.error)
+
+    def report(self, error: BaseException) -> None:
+        """Show an error as what happened, why, and what to do."""
+        if isinstance(error, SpecdecError):
+            text = "\n".join(part for part in (error.why, error.fix) if part)
+            self.notify(text, title=error.what, severity="error", timeout=12, markup=False)
+        else:
+            self.notify(str(error), title=type(error).__name__, severity="error", timeout=12, markup=False)
+
+    async def action_stop(self) -> None:
+        """Stop the answer and keep what came; else leave editing; else go back to the prompt."""
+        if self.reply is not None:
+            self.reply.cancel()
+        elif self.editing is not None:
+            self.editing = None
+            self.prompt.fill("")
+        self.prompt.focus()
+        self.refresh_prompt()

@@ -1,0 +1,134 @@
+"""What every part of the chat screen shares."""
+
+from typing import cast
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from specdec_onnx.tui.conversation import OpenConversation
+from specdec_onnx.tui.figures import tokens_used
+from specdec_onnx.tui.history.records import Turn
+from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.services import Services
+from specdec_onnx.tui.settings import Settings
+from specdec_onnx.tui.why import limits, why_plain
+from specdec_onnx.tui.widgets.bars import StatisticsBar, TopBar
+from specdec_onnx.tui.widgets.job import JobBar
+from specdec_onnx.tui.widgets.prompt import Prompt
+from specdec_onnx.tui.widgets.transcript import Transcript
+from specdec_onnx.tui.widgets.welcome import Welcome
+
+
+class ChatBase(Screen[None]):
+    """Layout, the open conversation and the lines around it."""
+
+    def __init__(self, services: Services, settings: Settings) -> None:
+        super().__init__()
+        self.services = services
+        self.conversation = OpenConversation(services.store, settings)
+        self.reply: Reply | None = None
+        self.editing: Turn | None = None
+
+    def compose(self) -> ComposeResult:
+        """One line, the conversation, the prompt, two lines."""
+        yield TopBar(id="top")
+        notice = Static(self.services.notice, id="notice", markup=False)
+        notice.display = bool(self.services.notice)
+        yield notice
+        with Vertical(id="page"):
+            yield Welcome(self.services, id="welcome")
+            yield Transcript(self.conversation_place, id="transcript")
+        yield JobBar(self.services.prepare, id="job")
+        yield Prompt(self.recall, id="prompt")
+        yield StatisticsBar(id="statistics")
+        yield Footer(compact=True)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The scrolling turns."""
+        return self.query_one("#transcript", Transcript)
+
+    @property
+    def prompt(self) -> Prompt:
+        """The input."""
+        return self.query_one("#prompt", Prompt)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is under way."""
+        return self.reply is not None
+
+    def conversation_place(self, turn: Turn) -> tuple[int, int]:
+        """Which version of a turn is shown, and of how many."""
+        return self.conversation.place(turn)
+
+    def recall(self) -> list[str]:
+        """Questions that Up walks through: those of this conversation, else the latest of any."""
+        if self.conversation.line:
+            return [turn.text for turn in self.conversation.line if turn.role == "user"]
+        rows = self.services.store.rows("SELECT text FROM turn WHERE role = 'user' ORDER BY id DESC LIMIT 50")
+        return [cast(str, row[0]) for row in reversed(rows)]
+
+    def mode(self) -> str:
+        """How the next answer is decoded."""
+        return "auto" if self.conversation.settings.speculate else "plain"
+
+    def modes(self) -> tuple[str, ...]:
+        """What the loaded pair offers; nothing before it is loaded."""
+        session = self.services.host.state.session
+        return session.modes if session else ()
+
+    def refresh_bars(self) -> None:
+        """Bring the lines above and below up to date."""
+        state = self.services.host.state
+        top = self.query_one(TopBar)
+        top.heading = self.conversation.title
+        top.limit = state.session.context if state.session else 0
+        about = f" · {state.session.about}" if state.session else ""
+        top.model = f"{state.label}{about}" if state.pair else "no model (Ctrl+O)"
+        bar = self.query_one(StatisticsBar)
+        shown = self.last_statistics()
+        bar.statistics = shown
+        top.used = tokens_used(shown)
+        modes = self.modes() or ("auto",)
+        bar.remark = why_plain(self.conversation.settings.speculate, modes) or self._limits()
+        self.refresh_prompt()
+
+    def _limits(self) -> str:
+        return limits(self.modes()) if not self.last_statistics() else ""
+
+    def last_statistics(self) -> dict[str, object]:
+        """Figures of the answer under way, else of the last one on this branch."""
+        if self.reply is not None:
+            return self.reply.statistics()
+        answers = [turn for turn in self.conversation.line if turn.role == "assistant" and turn.statistics]
+        return dict(answers[-1].statistics) if answers else {}
+
+    def refresh_prompt(self) -> None:
+        """Say around the prompt what is going on and what Enter would do."""
+        prompt = self.prompt
+        prompt.border_title = self._doing()
+        prompt.border_subtitle = self._enter()
+
+    def _enter(self) -> str:
+        if self.editing is not None:
+            return "Enter asks the changed question · Esc leaves it"
+        return "Esc stops" if self.busy else "Enter sends · Ctrl+J new line"
+
+    def _doing(self) -> str:
+        state = self.services.host.state
+        if self.editing is not None:
+            return "editing a question"
+        if state.error is not None:
+            return f"{state.label} can't be opened"
+        if state.loading:
+            waiting = "; the answer starts then" if self.busy else "; you can already type"
+            return f"loading {state.label}{waiting}"
+        if self.reply is None or self.reply.rounds:
+            return "answering" if self.reply else ""
+        if self.reply.reading is None:
+            return "waiting for the engine"
+        done, total = self.reply.reading
+        return f"reading the conversation: {done:,} of {total:,} tokens"

@@ -1,0 +1,138 @@
+"""The history: a search field above a list."""
+
+from datetime import datetime
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from specdec_onnx.tui.history.records import Summary
+from specdec_onnx.tui.history.search import find
+from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.screens.ask import AskScreen
+
+
+class HistoryScreen(ModalScreen[str | None]):
+    """Gives the id of the conversation to open, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+f", "leave", "Close"),
+        Binding("down", "move(1)", "Next", show=False, priority=True),
+        Binding("up", "move(-1)", "Before", show=False, priority=True),
+        Binding("ctrl+r", "rename", "Rename", priority=True),
+        Binding("ctrl+d", "delete", "Delete", priority=True),
+    ]
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._found: list[Summary] = []
+        self._doomed = ""
+
+    def compose(self) -> ComposeResult:
+        """Typing searches, arrows choose."""
+        with Vertical(classes="dialog tall") as box:
+            box.border_title = "History"
+            box.border_subtitle = "Enter opens · Ctrl+R renames · Ctrl+D twice deletes · Esc closes"
+            yield Input(placeholder="words in titles, questions and answers", id="words")
+            yield OptionList(id="found")
+
+    def on_mount(self) -> None:
+        """The latest first."""
+        self.search("")
+
+    @on(Input.Changed)
+    def typed(self, event: Input.Changed) -> None:
+        """Search as one types."""
+        self.search(event.value)
+
+    def search(self, words: str, keep: int = 0) -> None:
+        """Fill the list."""
+        self._found = find(self._store, words)
+        entries = self.query_one(OptionList)
+        entries.clear_options()
+        entries.add_options([Option(line(summary), id=summary.id) for summary in self._found])
+        if self._found:
+            entries.highlighted = min(keep, len(self._found) - 1)
+
+    @on(Input.Submitted)
+    def entered(self) -> None:
+        """Enter in the search field opens the marked conversation."""
+        if (summary := self.marked()) is not None:
+            self.dismiss(summary.id)
+
+    @on(OptionList.OptionSelected)
+    def selected(self, event: OptionList.OptionSelected) -> None:
+        """A click or Enter on the list."""
+        self.dismiss(event.option_id)
+
+    def marked(self) -> Summary | None:
+        """The highlighted conversation."""
+        place = self.query_one(OptionList).highlighted
+        return self._found[place] if place is not None and place < len(self._found) else None
+
+    def action_move(self, step: int) -> None:
+        """Walk the list without leaving the search field."""
+        entries = self.query_one(OptionList)
+        self._doomed = ""
+        if step > 0:
+            entries.action_cursor_down()
+        else:
+            entries.action_cursor_up()
+
+    def action_rename(self) -> None:
+        """Ask for another title."""
+        if (summary := self.marked()) is not None:
+            ask = AskScreen("Title of this conversation", summary.title)
+            self.app.push_screen(ask, lambda title: self._renamed(summary, title))
+
+    def _renamed(self, summary: Summary, title: str | None) -> None:
+        if title:
+            self._store.rename(summary.id, title)
+            self._again()
+
+    def action_delete(self) -> None:
+        """The first press asks, the second deletes."""
+        if (summary := self.marked()) is None:
+            return
+        if self._doomed != summary.id:
+            self._doomed = summary.id
+            self.notify(
+                "Ctrl+D again deletes it for good.", title=summary.title, severity="warning", markup=False
+            )
+            return
+        self._store.delete(summary.id)
+        self._again()
+
+    def _again(self) -> None:
+        words = self.query_one("#words", Input).value
+        self.search(words, self.query_one(OptionList).highlighted or 0)
+
+    def action_leave(self) -> None:
+        """Open nothing."""
+        self.dismiss(None)
+
+
+def line(summary: Summary) -> Content:
+    """Title, then age, length and the words that matched."""
+    when = datetime.fromtimestamp(summary.updated).strftime("%Y-%m-%d %H:%M")
+    details = f"{when} · {summary.turns} turns"
+    found = " ".join(summary.snippet.split())
+    parts = [(summary.title, "bold"), ("\n  ", ""), (details, "$text-muted")]
+    return Content.assemble(*parts, *matched(found))
+
+
+def matched(snippet: str) -> list[tuple[str, str]]:
+    """The snippet with its [matches] marked."""
+    if not snippet:
+        return []
+    parts: list[tuple[str, str]] = [(" · ", "$text-muted")]
+    for number, piece in enumerate(snippet.replace("]", "[").split("[")):
+        parts.append((piece, "bold underline" if number % 2 else "$text-muted"))
+    return parts

@@ -1,0 +1,47 @@
+"""What the app hands to its screens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.history.recorder import Recorder
+from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.home import database_path, preferences_path
+from specdec_onnx.tui.host import Host
+from specdec_onnx.tui.preferences import Preferences
+from specdec_onnx.tui.session import Opener
+
+Preparer = Callable[[str, Path, Callable[[str, int, int], None]], None]
+"""(catalog name, folder, progress(what, done, total)): download and export; slow, runs in a thread."""
+
+
+@dataclass(slots=True)
+class Services:
+    """History, engine and preferences; `notice` is a warning that stays on the screen."""
+
+    host: Host
+    store: Store
+    recorder: Recorder
+    preferences: Preferences
+    prepare: Preparer
+    extra_pairs: list[Path] = field(default_factory=list)
+    notice: str = ""
+
+    @classmethod
+    def start(cls, opener: Opener, prepare: Preparer) -> "Services":
+        """Open history and preferences; a history that can't be used is replaced by one in memory, with a notice."""
+        notice = ""
+        try:
+            store = Store(database_path())
+        except SpecdecError as error:
+            store = Store(None)
+            notice = f"{error.what} {error.why}. This session is not saved. {error.fix}"
+        preferences = Preferences.load(preferences_path())
+        return cls(Host(opener), store, Recorder(store), preferences, prepare, notice=notice)
+
+    def stop(self) -> None:
+        """Save what is left and let go of the engine."""
+        self.recorder.close()
+        self.store.close()
+        self.host.stop()

@@ -1,0 +1,77 @@
+"""The multi-line input: Enter sends, Up recalls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter", "alt+ctrl+m", "ctrl+enter")
+
+
+class Prompt(TextArea):
+    """Grows with its text; asks `recall` for the questions to walk through, newest last."""
+
+    @dataclass
+    class Submitted(Message):
+        """Enter was pressed on a text that isn't blank."""
+
+        text: str
+
+    @dataclass
+    class ScrollAsked(Message):
+        """PageUp or PageDown was pressed: the conversation is to scroll, by `pages`."""
+
+        pages: int
+
+    def __init__(self, recall: Callable[[], list[str]], *, id: str | None = None) -> None:
+        super().__init__(soft_wrap=True, show_line_numbers=False, tab_behavior="focus", id=id)
+        self.highlight_cursor_line = False
+        self._recall = recall
+        self._place: int | None = None
+
+    async def _on_key(self, event: events.Key) -> None:
+        handled = self._special(event.key)
+        if handled:
+            event.stop()
+            event.prevent_default()
+            return
+        await super()._on_key(event)
+
+    def _special(self, key: str) -> bool:
+        if key == "enter":
+            self._submit()
+        elif key in NEWLINE_KEYS:
+            self.insert("\n")
+        elif key in ("pageup", "pagedown"):
+            self.post_message(self.ScrollAsked(-1 if key == "pageup" else 1))
+        elif key in ("up", "down"):
+            return self._walk(-1 if key == "up" else 1)
+        else:
+            self._place = None
+            return False
+        return True
+
+    def _submit(self) -> None:
+        if self.text.strip():
+            self.post_message(self.Submitted(self.text.strip("\n")))
+
+    def fill(self, text: str) -> None:
+        """Replace the text and put the cursor at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def _walk(self, step: int) -> bool:
+        """Walk through earlier questions, starting from an empty prompt only, so that no draft is lost."""
+        earlier = self._recall()
+        if self._place is None and (self.text or step > 0 or not earlier):
+            return False
+        place = (len(earlier) if self._place is None else self._place) + step
+        if place >= len(earlier):
+            self._place = None
+            self.text = ""
+        elif place >= 0:
+            self._place = place
+            self.fill(earlier[place])
+        return True

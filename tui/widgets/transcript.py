@@ -1,0 +1,114 @@
+"""The scrolling conversation: follows the output until the reader scrolls up."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Button
+
+from specdec_onnx.tui.history.records import Turn
+from specdec_onnx.tui.widgets.answer import AnswerView, View
+from specdec_onnx.tui.widgets.question import QuestionView
+from specdec_onnx.tui.widgets.turn import TurnView
+
+WINDOW = 24
+
+Place = Callable[[Turn], tuple[int, int]]
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """Holds the latest turns; earlier ones are mounted when asked for, so long conversations open at once."""
+
+    @dataclass
+    class Resized(Message):
+        """Turns came or went."""
+
+        count: int
+
+    def __init__(self, place: Place, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._place = place
+        self._hidden: list[Turn] = []
+        self.view: View = "text"
+
+    def compose(self) -> ComposeResult:
+        """At least as high as the view: an anchored view would scroll above shorter content."""
+        yield Vertical(id="turns")
+
+    @property
+    def page(self) -> Vertical:
+        """What the turns are mounted in."""
+        return self.query_one("#turns", Vertical)
+
+    def on_mount(self) -> None:
+        """Follow from the start."""
+        self.anchor()
+
+    async def show_line(self, line: Sequence[Turn]) -> None:
+        """Show this branch in place of what is there."""
+        first = max(0, len(line) - WINDOW)
+        self._hidden = list(line[:first])
+        async with self.batch():
+            await self.page.remove_children()
+            if self._hidden:
+                await self.page.mount(self._earlier())
+            await self.page.mount_all([self.make(turn) for turn in line[first:]])
+        self.anchor()
+        self.post_message(self.Resized(len(line)))
+
+    async def keep(self, line: Sequence[Turn]) -> None:
+        """Bring the screen to this branch, leaving alone the turns both have in common at the start."""
+        known = [view.turn.id for view in self.turns()]
+        wanted = [turn.id for turn in line[len(self._hidden) :]]
+        same = next(
+            (at for at, pair in enumerate(zip(known, wanted, strict=False)) if pair[0] != pair[1]), None
+        )
+        shared = min(len(known), len(wanted)) if same is None else same
+        if not shared:
+            await self.show_line(line)
+            return
+        async with self.batch():
+            for view in self.turns()[shared:]:
+                await view.remove()
+            await self.page.mount_all([self.make(turn) for turn in line[len(self._hidden) + shared :]])
+        self.anchor()
+        self.post_message(self.Resized(len(line)))
+
+    def make(self, turn: Turn) -> TurnView:
+        """The widget for a turn."""
+        place = self._place(turn)
+        return QuestionView(turn, place) if turn.role == "user" else AnswerView(turn, place, self.view)
+
+    def turns(self) -> list[TurnView]:
+        """The mounted turns, oldest first."""
+        return list(self.query(TurnView))
+
+    def answer(self, number: int) -> AnswerView | None:
+        """The mounted answer with this id."""
+        return next((view for view in self.query(AnswerView) if view.turn.id == number), None)
+
+    def focused_turn(self) -> TurnView | None:
+        """The turn that has the focus."""
+        focused = self.screen.focused
+        return focused if isinstance(focused, TurnView) else None
+
+    def set_view(self, view: View) -> None:
+        """Show every answer as text, tokens or trace."""
+        self.view = view
+        for answer in self.query(AnswerView):
+            answer.show(view)
+
+    def _earlier(self) -> Button:
+        return Button(f"▲ {len(self._hidden)} earlier turns", id="earlier", compact=True)
+
+    async def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Mount the next batch of earlier turns and stay where the reader is."""
+        event.stop()
+        batch, self._hidden = self._hidden[-WINDOW:], self._hidden[:-WINDOW]
+        self.release_anchor()
+        await event.button.remove()
+        await self.page.mount_all([self.make(turn) for turn in batch], before=0)
+        if self._hidden:
+            await self.page.mount(self._earlier(), before=0)
