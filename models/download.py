@@ -45,7 +45,9 @@ def _download(goal: Path, file: CatalogFile, show: Progress) -> None:
     partial = goal.with_name(f"{goal.name}.partial")
     for name, source in SOURCES.items():
         try:
-            fetched = source(file, partial / name, lambda done: show(file.name, done, file.bytes))
+            fetched = source(
+                file, partial / name, lambda done: show(f"downloading {file.name}", done, file.bytes)
+            )
             _require_hash(fetched, partial / name, file, show)
         except SpecdecError as error:
             failures.append(f"{name}: {error.what}")

@@ -15,11 +15,8 @@ def get_pair(name: str, folder: Path, report: Report) -> None:
     from specdec_onnx.models.catalog import lookup
     from specdec_onnx.models.download import fetch
 
-    def fetching(label: str, done: int, total: int) -> None:
-        report(f"downloading {label}", done, total)
-
     def exporting(what: str, done: int, total: int) -> None:
         report(f"preparing {what}", done, total)
 
-    target, *drafts = [fetch(file, fetching) for file in lookup(name).files]
+    target, *drafts = [fetch(file, report) for file in lookup(name).files]
     export_pair(target, drafts[0] if drafts else None, folder, progress=exporting)
