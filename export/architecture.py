@@ -10,7 +10,7 @@ from specdec_onnx.models.errors import SpecdecError
 
 @dataclass(frozen=True)
 class Family:
-    """What sets a family apart from the plain block; None leaves a switch to config.json's `attention_bias`."""
+    """What sets a family apart; None leaves a switch to `attention_bias` in config.json."""
 
     qkv_bias: bool | None = None
     output_bias: bool | None = None
@@ -49,7 +49,7 @@ class Architecture:
 
 
 def read_architecture(config: Mapping[str, Any]) -> Architecture:
-    """The architecture a config.json describes; SpecdecError for a family or feature that is not supported."""
+    """The architecture a config.json describes; SpecdecError for a family or feature not supported."""
     family = _family(config)
     _refuse_unsupported(config)
     heads = _size(config, "num_attention_heads")

@@ -25,7 +25,7 @@ _OWN_KEYS = ("rope_freq_factors",)
 
 @dataclass(frozen=True)
 class Order:
-    """What to make of one checkpoint; `trim` is how many leading token ids a draft's head keeps, None for all."""
+    """What to make of one checkpoint; `trim` is how many leading token ids the head keeps, None for all."""
 
     format: Format
     trim: int | None = None
@@ -36,7 +36,7 @@ class ModelWriter:
     """Fills an empty folder with one model: first what describes it, then the graph."""
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, order: Order) -> None:
-        """SpecdecError for an unknown family, a missing tensor or an impossible order; nothing is written yet."""
+        """SpecdecError for an unknown family or a missing tensor; nothing is written yet."""
         self.checkpoint, self.folder, self.order = checkpoint, folder, order
         self.architecture: Architecture = read_architecture(checkpoint.config)
         self._weights = Weights(checkpoint, self.architecture)

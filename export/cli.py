@@ -20,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(
         prog="specdec-export",
-        description="Turn a checkpoint into a quantized ONNX model, or two into a pair for speculative decoding.",
+        description="Turn a checkpoint into a quantized ONNX model, or two into a pair.",
         epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, or a folder with "
         "safetensors and config.json.",
     )
@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_count_or_none,
         default=32768,
-        help="the draft scores only its first N tokens and the special ones; 'none' for all (default: %(default)s)",
+        help="the draft scores its first N tokens and special ones; 'none' for all (default: %(default)s)",
     )
     parser.add_argument(
         "--context",

@@ -19,7 +19,7 @@ from specdec_onnx.models.folder import ModelFolder, open_model
 from specdec_onnx.runtime.decoder import Decoder
 
 REFERENCE = "int8"
-"""The 8-bit weight-only format that quality is measured against: of the quantized ones it is closest to the source."""
+"""The format that quality is measured against: 8-bit weight-only is the closest to the source."""
 
 WIDTHS = (1, 2, 4, 8, 16)
 CONTEXT = 300
@@ -34,8 +34,8 @@ Rows = NDArray[np.float32]
 class Quality:
     """Distance of a graph's predictions to a reference's over `tokens` positions of the built-in text.
 
-    `kl_mean` is in nats; for a trimmed head it compares the kept ids alone, and `kept_probability` is the share of
-    the reference's belief that lies on them.
+    `kl_mean` is in nats; a trimmed head is compared on the ids it keeps, and `kept_probability` is the share of the
+    reference's belief that lies on them.
     """
 
     tokens: int
@@ -74,7 +74,7 @@ def forward_cost_ms(model: ModelFolder, widths: Sequence[int] = WIDTHS) -> dict[
 
 
 def text_logits(model: ModelFolder, count: int = TOKENS) -> Iterator[Rows]:
-    """Logits of the built-in text's first tokens, a few rows at a time; each block is overwritten by the next."""
+    """Logits of the built-in text's first tokens, a few rows at a time; the next block overwrites them."""
     tokens = model.tokenizer.encode(TEXT)[: min(count, _limit(model))]
     decoder = Decoder.open(model, capacity=len(tokens) + 1)
     for first in range(0, len(tokens), _CHUNK):

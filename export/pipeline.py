@@ -45,7 +45,7 @@ def export_model(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when it cannot be done."""
+    """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when that fails."""
     order = Order(parse_format(format, TARGET_BLOCK), trim, context)
     return _export({"": source}, {"": order}, out, measure, force, progress or _silent)
 
@@ -65,7 +65,7 @@ def export_pair(
 ) -> Path:
     """Export a target and its draft to a pair folder at `out`, or the target alone to a model folder.
 
-    With `measure`, report.json also holds forward costs and the quantization's loss, measured after the folder is
+    With `measure`, report.json also holds forward costs and the quantization's loss, taken once the folder is
     complete. SpecdecError, and no folder, when a source is unusable or the two don't fit.
     """
     target = Order(parse_format(target_format, TARGET_BLOCK), None, context)

@@ -56,7 +56,7 @@ def _linear(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float
 
 
 def _llama3(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
-    """Long wavelengths are stretched, short ones kept, a ramp between (Llama 3.1 model card and its reference code)."""
+    """Long wavelengths are stretched, short ones kept, a ramp between (Llama 3.1 reference code)."""
     factor, low, high = (float(settings[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     turns = float(settings["original_max_position_embeddings"]) * base / (2 * math.pi)
     keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
@@ -64,7 +64,7 @@ def _llama3(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float
 
 
 def _yarn(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
-    """YaRN, arXiv 2309.00071 §3.1-3.4: interpolate slow dimensions, keep fast ones, raise the attention temperature."""
+    """YaRN (arXiv 2309.00071 §3): interpolate slow dimensions, keep fast ones, sharpen the attention."""
     factor = float(settings["factor"])
     original = float(settings.get("original_max_position_embeddings") or context)
     size = 2 * len(base)

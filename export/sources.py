@@ -11,7 +11,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def resolve(target: str, draft: str | None, progress: Progress) -> tuple[Path, Path | None]:
-    """Paths of target and draft, fetched if they are in the catalog; an entry brings its own draft unless one is given."""
+    """Paths of target and draft, fetched if in the catalog; an entry brings its own draft unless one is given."""
     entry = _named(target)
     found = fetch(entry.target, progress) if entry else _existing(target)
     if draft is None:

@@ -47,7 +47,7 @@ def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Put readable JSON in the file's place in one step; the same content gives the same bytes on every system."""
+    """Put readable JSON in the file's place in one step; the same content gives the same bytes everywhere."""
     fresh = file.with_name(f".{file.name}.partial")
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     fresh.write_text(text, encoding="utf-8", newline="\n")
@@ -85,7 +85,7 @@ def _replace(folder: Path, out: Path) -> None:
 
 
 def _sweep(out: Path) -> None:
-    """Remove what a killed export left: a running one writes all the time, so an hour of silence means dead."""
+    """Remove what a killed export left: a running one writes all the time, so after a silent hour it is dead."""
     for kind in ("partial", "former"):
         for folder in out.parent.glob(f".{out.name}.{kind}-*"):
             newest = max((path.stat().st_mtime for path in (folder, *folder.rglob("*"))), default=0.0)

@@ -1,4 +1,4 @@
-"""The decoder as a graph: GroupQueryAttention with in-graph rotary, packed projections, fused residual norms."""
+"""The decoder as a graph: GroupQueryAttention with rotary, packed projections, fused residual norms."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from specdec_onnx.export.writer import TensorFile
 GRAPH_FILE = "model.onnx"
 DATA_FILE = "model.onnx_data"
 PADDING = -65504.0
-"""Logit of an id that a trimmed head does not score: the lowest half-precision number, so any tool can hold it."""
+"""Logit of an id that a trimmed head does not score: the lowest half-precision number."""
 
 Step = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the weights are stored, how many positions the rotary tables cover, and which ids the head scores."""
+    """How weights are stored, how many positions the rotary tables cover, and which ids the head scores."""
 
     body: Format
     head: Format

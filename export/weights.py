@@ -1,4 +1,4 @@
-"""A checkpoint's tensors grouped as the graph uses them: embedding, one layer at a time, final norm and head."""
+"""A checkpoint's tensors as the graph uses them: embedding, one layer at a time, final norm and head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Weights:
         return self._read(FINAL_NORM)
 
     def head(self) -> Array:
-        """Float32 [vocabulary, hidden]; the checkpoint's own head if it stores one, else the tied embedding."""
+        """Float32 [vocabulary, hidden]: the checkpoint's own head if it stores one, else the tied embedding."""
         return self._read(self._head)
 
     def layer(self, index: int) -> Layer:

@@ -15,7 +15,7 @@ ALIGNMENT = 4096
 
 @dataclass
 class TensorFile:
-    """The external data beside a graph: `add` appends one tensor and returns its description for the graph."""
+    """The external data beside a graph: `add` appends one tensor and returns its entry for the graph."""
 
     path: Path
     sizes: dict[str, int] = field(default_factory=dict)
