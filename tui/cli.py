@@ -87,6 +87,10 @@ def _report(error: Exception) -> int:
     if isinstance(error, SpecdecError):
         print(error, file=sys.stderr)
         return BAD_INPUT
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("specdec_onnx"):
+        print(f"the package {error.name} is not installed", file=sys.stderr)
+        print("  try: pip install 'specdec-onnx[all]', which has what every command needs", file=sys.stderr)
+        return BAD_INPUT
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
     print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
     return INTERNAL

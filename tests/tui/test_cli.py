@@ -52,6 +52,15 @@ def test_our_own_errors_say_how_to_see_more(run_as: Install, capsys: pytest.Capt
     assert said.startswith("ZeroDivisionError: division by zero\n") and "SPECDEC_DEBUG=1" in said
 
 
+def test_a_missing_package_says_what_to_install(run_as: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    run_as(raising(ModuleNotFoundError("No module named 'rich'", name="rich")))
+    assert cli.main(["demo"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("the package rich is not installed") and "specdec-onnx[all]" in said
+    run_as(raising(ModuleNotFoundError("gone", name="specdec_onnx.tui.nonsense")))
+    assert cli.main(["demo"]) == 1
+
+
 def test_debug_shows_the_traceback(run_as: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     run_as(raising(SpecdecError("no")))
     monkeypatch.setenv("SPECDEC_DEBUG", "1")
