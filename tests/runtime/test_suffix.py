@@ -181,16 +181,16 @@ def test_the_newest_cut_off_answers_survive_a_rebuild() -> None:
 
 
 def test_a_rollback_behind_what_the_store_holds_starts_a_new_text() -> None:
-    suffix, context = Suffix(capacity=400), list(range(1, 600))
+    suffix, context = Suffix(capacity=400), list(range(1, 560))
     suffix.propose(context, 0, always)
     suffix.rollback(3)
-    context = [1, 2, 3, *range(590, 594)]
-    assert suffix.propose(context, 3, always).tokens == [594, 595, 596]
+    context = [1, 2, 3, *range(550, 554)]
+    assert suffix.propose(context, 3, always).tokens == [554, 555, 556]
     context = [*context, 7, 8, 9]
     suffix.propose(context, 0, always)
     suffix.rollback(5)
-    assert suffix.propose(context[:5], 1, always).tokens == [592]
-    assert suffix.propose([*context[:5], 592], 2, always).tokens == [593, 7]
+    assert suffix.propose(context[:5], 1, always).tokens == [552]
+    assert suffix.propose([*context[:5], 552], 2, always).tokens == [553, 7]
 
 
 def test_a_long_cut_off_answer_is_cut_to_the_room_there_is() -> None:
