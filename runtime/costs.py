@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,16 +24,21 @@ class Curve:
     widths: tuple[int, ...]
     seconds: tuple[float, ...]
     scale: float = 1.0
+    _table: list[float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._table = [self._at(width) for width in range(LONGEST_DRAFT + 3)]
 
     def __call__(self, width: int) -> float:
-        """Seconds that a pass over `width` tokens takes now."""
-        return self.scale * self._measured(width)
+        """Seconds that a pass over `width` tokens, up to LONGEST_DRAFT + 2, takes now."""
+        return self.scale * self._table[width]
 
     def observe(self, width: int, seconds: float, weight: float) -> None:
-        """Let one timed pass move the scale by `weight` of its difference."""
-        self.scale += weight * (seconds / self._measured(width) - self.scale)
+        """Let one timed pass move the scale by `weight` of its difference; wider passes than the table are ignored."""
+        if width < len(self._table):
+            self.scale += weight * (seconds / self._table[width] - self.scale)
 
-    def _measured(self, width: int) -> float:
+    def _at(self, width: int) -> float:
         last = self.widths[-1]
         if width <= last:
             return float(np.interp(width, self.widths, self.seconds))

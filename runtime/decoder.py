@@ -49,6 +49,7 @@ class Decoder:
         self.vocab_size = signature.columns
         self.cache = make_cache(signature, capacity)
         self._options = ort.RunOptions()
+        self._options.add_run_config_entry("gpu_graph_id", "-1")  # unset, each run would look for it in vain: 0.1 ms
         self._ones = np.ones((1, capacity), np.int64)
         self._bindings: OrderedDict[tuple[int, int], _Binding] = OrderedDict()
         self._logits = np.empty(0, signature.logits_type)

@@ -53,11 +53,13 @@ class Planner:
 
     def draft_gain(self, limit: int = LONGEST_DRAFT) -> float:
         """The same for the draft model at its running acceptance and best length; negative when it does not pay."""
-        best, total, chance = float("-inf"), 0.0, 1.0
+        best, total, chance, rate = float("-inf"), 0.0, 1.0, self.rate
         for drafted in range(1, limit + 1):
             chance *= self.acceptance
-            total += chance - self.rate * (self._draft_cost() + self.checking_cost(drafted))
+            total += chance - rate * (self._draft_cost() + self.checking_cost(drafted))
             best = max(best, total)
+            if chance < rate * self._draft_cost():
+                break
         return best
 
     def draft_is_on(self) -> bool:
@@ -80,7 +82,7 @@ class Planner:
 
     def observe_draft_pass(self, width: int, seconds: float) -> None:
         """Learn from one timed pass of the draft model."""
-        if self.draft is not None and width <= self.draft.widths[-1]:
+        if self.draft is not None:
             self.draft.observe(width, seconds, MEMORY)
 
     def observe_idle(self) -> None:

@@ -33,7 +33,7 @@ def profile_target(model: ModelFolder, decoder: Decoder, device: str, threads: i
     if stored := _read(file):
         return Profile(_curve(stored), Identity(stored["max_difference"]))
     profile = Profile(measure_curve(decoder, TARGET_WIDTHS), check_identity(decoder))
-    _store(file, asdict(profile.curve) | asdict(profile.identity))
+    _store(file, _plain(profile.curve) | asdict(profile.identity))
     return profile
 
 
@@ -43,8 +43,12 @@ def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: in
     if stored := _read(file):
         return _curve(stored)
     curve = measure_curve(decoder, DRAFT_WIDTHS)
-    _store(file, asdict(curve))
+    _store(file, _plain(curve))
     return curve
+
+
+def _plain(curve: Curve) -> dict[str, Any]:
+    return {"widths": curve.widths, "seconds": curve.seconds}
 
 
 def _curve(stored: dict[str, Any]) -> Curve:

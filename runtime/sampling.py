@@ -35,7 +35,8 @@ class Sampler:
         self._token_ids = None if token_ids is None else token_ids[: int(token_ids.searchsorted(vocab_size))]
         self._bias_ids = np.fromiter(parameters.logit_bias.keys(), np.int64)
         self._bias = np.fromiter(parameters.logit_bias.values(), np.float32)
-        self._scratch = np.empty(vocab_size if self._token_ids is None else self._token_ids.size, np.float32)
+        width = vocab_size if self._token_ids is None else self._token_ids.size
+        self._adjusted, self._weights = np.empty(width, np.float32), np.empty(width, np.float32)
         if self._bias_ids.size and self._bias_ids.max() >= vocab_size:
             raise SpecdecError(
                 f"logit_bias names token {self._bias_ids.max()}", f"the model has {vocab_size} tokens"
@@ -53,11 +54,11 @@ class Sampler:
             return Categorical.one_hot(self.argmax(logits, history))
         scores = self._scores(logits, history)
         columns = top_k(scores, setting.top_k) if 0 < setting.top_k < scores.size else None
-        weights = _weights(scores if columns is None else scores[columns], setting.temperature)
-        floor = max(nucleus(weights, setting.top_p) if setting.top_p < 1 else 0.0, setting.min_p)
-        if floor > 0:
-            kept = np.flatnonzero(weights >= floor)
-            weights, columns = weights[kept], kept if columns is None else columns[kept]
+        weights = self._weigh(scores if columns is None else scores[columns], setting.temperature)
+        if setting.top_p < 1:
+            weights, columns = _keep(nucleus(weights, setting.top_p), weights, columns)
+        if setting.min_p > 0:
+            weights, columns = _keep(np.flatnonzero(weights >= setting.min_p), weights, columns)
         probs = weights.astype(np.float64)
         return Categorical(np.divide(probs, probs.sum(), out=probs), self._ids(columns))
 
@@ -72,9 +73,17 @@ class Sampler:
         """The token with the highest score and its probability at temperature 1: a greedy draft and its confidence."""
         scores = self._scores(logits, history)
         column = int(scores.argmax())
-        _finite(scores[column])
-        probability = 1 / float(np.exp(scores - scores[column]).sum())
+        probability = 1 / float(self._weigh(scores, 1.0).sum())
         return column if self._token_ids is None else int(self._token_ids[column]), probability
+
+    def _weigh(self, scores: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+        """exp((score - peak) / temperature) [n], 1 for the likeliest token; valid until the next call."""
+        weights, peak = self._weights[: scores.size], scores.max()
+        _finite(peak)
+        with np.errstate(over="ignore"):
+            np.subtract(scores, peak, out=weights, dtype=np.float32)
+            weights /= np.float32(max(temperature, _LEAST_TEMPERATURE))
+        return np.exp(weights, out=weights)
 
     def _ids(self, columns: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         if self._token_ids is None:
@@ -83,11 +92,11 @@ class Sampler:
 
     def _scores(self, logits: NDArray[np.float32], history: History) -> NDArray[np.float32]:
         """The logits with penalties and bias: a view when there are none, else valid until the next call."""
-        row = logits[: self._scratch.size]
+        row = logits[: self._adjusted.size]
         if self.plain:
             return row
-        np.copyto(self._scratch[: row.size], row)
-        scores = self._scratch[: row.size]
+        scores = self._adjusted[: row.size]
+        np.copyto(scores, row)
         if self.parameters.penalised:
             self._penalise(scores, history)
         columns, inside = self._columns(self._bias_ids, scores.size)
@@ -114,14 +123,11 @@ class Sampler:
         return places[inside], inside
 
 
-def _weights(scores: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
-    """exp((score - peak) / temperature) [n]: probabilities up to a factor, 1 for the likeliest token."""
-    peak = scores.max()
-    _finite(peak)
-    with np.errstate(over="ignore"):
-        weights = np.subtract(scores, peak)
-        weights /= np.float32(max(temperature, _LEAST_TEMPERATURE))
-        return np.exp(weights, out=weights)
+def _keep(
+    places: NDArray[np.int64], weights: NDArray[np.float32], columns: NDArray[np.int64] | None
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The weights at `places` and their columns (all of them when there are no `columns` yet)."""
+    return weights[places], places if columns is None else columns[places]
 
 
 def _finite(score: np.floating[Any]) -> None:
