@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 
 from specdec_onnx.models.errors import SpecdecError
 
@@ -44,32 +45,34 @@ class Parameters:
 
 
 _RANGES: dict[str, tuple[type, float, float, str]] = {
-    "max_new_tokens": (int, 1, math.inf, "1 or more"),
-    "temperature": (float, 0, 1e6, "0 (greedy) or more"),
-    "top_k": (int, 0, math.inf, "0 (off) or more"),
-    "top_p": (float, 5e-324, 1, "above 0 and at most 1"),
-    "min_p": (float, 0, math.nextafter(1, 0), "at least 0 and below 1"),
-    "repetition_penalty": (float, 5e-324, 1e6, "above 0"),
-    "presence_penalty": (float, -1e6, 1e6, "a number"),
-    "frequency_penalty": (float, -1e6, 1e6, "a number"),
+    "max_new_tokens": (Integral, 1, math.inf, "1 or more"),
+    "temperature": (Real, 0, 1e6, "0 (greedy) or more"),
+    "top_k": (Integral, 0, math.inf, "0 (off) or more"),
+    "top_p": (Real, 5e-324, 1, "above 0 and at most 1"),
+    "min_p": (Real, 0, math.nextafter(1, 0), "at least 0 and below 1"),
+    "repetition_penalty": (Real, 5e-324, 1e6, "above 0"),
+    "presence_penalty": (Real, -1e6, 1e6, "a number"),
+    "frequency_penalty": (Real, -1e6, 1e6, "a number"),
 }
 
 
 def _check(parameters: Parameters) -> None:
     for name, (kind, low, high, words) in _RANGES.items():
         value = getattr(parameters, name)
-        fits = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
-        if not (fits and low <= value <= high):
+        if not (_is(kind, value) and low <= value <= high):
             raise SpecdecError(f"{name} is {value!r}", f"it must be {words}")
     seed = parameters.seed
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
-        raise SpecdecError(
-            f"seed is {seed!r}", "it must be a whole number, 0 or more", "leave it out for a fresh one"
-        )
+    if seed is not None and not (_is(Integral, seed) and seed >= 0):
+        why = "it must be a whole number, 0 or more"
+        raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a fresh one")
     if not all(isinstance(text, str) and text for text in parameters.stop):
         raise SpecdecError(f"stop is {parameters.stop!r}", "each stop must be a text that isn't empty")
     for token, bias in parameters.logit_bias.items():
-        if not isinstance(token, int) or token < 0 or not bias < math.inf:
+        if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias < math.inf):
             raise SpecdecError(
                 f"logit_bias is {{{token!r}: {bias!r}}}", "it maps token ids to numbers (-inf bans)"
             )
+
+
+def _is(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

@@ -21,16 +21,17 @@ def top_k(scores: Scores, k: int) -> NDArray[np.int64]:
     return near[scores[near] >= _kth_largest(scores[near], k)]
 
 
-def nucleus(weights: Scores, mass: float) -> float:
-    """The smallest weight among the largest of `weights` [n] that together reach the share `mass` of their sum.
+def nucleus(weights: Scores, mass: float) -> NDArray[np.int64]:
+    """Ascending indices of the largest of `weights` [n] that together reach the share `mass` of their sum, and ties.
 
     All weights under (1 - mass) * sum / n add up to less than the share that is left out, so only those above are
     sorted.
     """
     total = float(weights.sum())
-    near = np.sort(weights[weights >= (1 - mass) * total / weights.size])[::-1]
-    place = int(near.cumsum(dtype=np.float64).searchsorted(mass * total))
-    return float(near[min(place, near.size - 1)])
+    near = np.flatnonzero(weights >= (1 - mass) * total / weights.size)
+    falling = np.sort(weights[near])[::-1]
+    place = int(falling.cumsum(dtype=np.float64).searchsorted(mass * total))
+    return near[weights[near] >= falling[min(place, near.size - 1)]]
 
 
 def _kth_largest(scores: Scores, k: int) -> np.float32:

@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 from support.chi_square import p_value
 from support.speculation import PROMPT, Remembering, target_joint
 from support.speculation_cases import DRAFT, DRAWS, SETTINGS, TARGET, VOCAB
 
 from specdec_onnx.runtime.acceptance import verify_coupled
+from specdec_onnx.runtime.categorical import Categorical
 from specdec_onnx.runtime.coupling import Noise
 from specdec_onnx.runtime.history import History
 from specdec_onnx.runtime.sampling import Sampler
@@ -53,3 +56,33 @@ def picks(draws: int, positions: Sequence[int]) -> float:
 def test_coupled_answers_fit_the_target() -> None:
     assert picks(DRAWS, (0, 1)) > 1e-3
     assert picks(DRAWS // 4, (0, 0)) < 1e-6  # what a noise that forgets the position would give
+
+
+def test_a_long_tail_is_picked_by_its_mass() -> None:
+    tail, head = np.full(4000, 0.3 / 4000), np.array([0.4, 0.2, 0.1])
+    dense = Categorical(np.concatenate([tail[:2000], head, tail[2000:]]))
+    sparse = Categorical(dense.probs, np.arange(dense.probs.size))
+    cells = Counter[tuple[str, int]]()
+    for seed in range(4000):
+        token = Noise(seed).pick(dense, 5)
+        assert Noise(seed).pick(sparse, 5) == token
+        is_head = 2000 <= token < 2003
+        cells["head" if is_head else "tail", token if is_head else token // 501] += 1
+    expected: dict[Any, float] = {("head", 2000 + place): share for place, share in enumerate(head)}
+    for token in (*range(2000), *range(2003, 4003)):
+        key = ("tail", token // 501)
+        expected[key] = expected.get(key, 0) + 0.3 / 4000
+    assert p_value(cells, expected) > 1e-3
+
+
+def test_a_draft_is_kept_as_often_as_the_coupling_promises() -> None:
+    p, q = softmax(TARGET[0]), softmax(DRAFT[0])
+    distance = abs(p - q).sum() / 2
+    noises = [Noise(seed) for seed in range(4000)]
+    kept = np.mean([noise.pick(Categorical(p), 0) == noise.pick(Categorical(q), 0) for noise in noises])
+    assert (1 - distance) / (1 + distance) - 0.02 < kept <= 1 - distance + 0.02
+
+
+def softmax(logits: Any) -> Any:
+    weights = np.exp(logits - logits.max(), dtype=np.float64)
+    return weights / weights.sum()
