@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(args)
     except KeyboardInterrupt:
-        print("interrupted; nothing is left behind", file=sys.stderr)
+        print("interrupted; no half-made folder is left", file=sys.stderr)
         return INTERRUPTED
     except SpecdecError as error:
         print(error, file=sys.stderr)

@@ -22,7 +22,7 @@ Dimension = int | str
 class Graph:
     """Collects nodes, inputs, outputs and tensors; every method returns the name of the value it made."""
 
-    def __init__(self, data: TensorFile) -> None:
+    def __init__(self, data: TensorFile | None = None) -> None:
         self._data = data
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -56,6 +56,8 @@ class Graph:
         self, name: str, dtype: DTypeLike, shape: Sequence[int], chunks: Iterable[NDArray[Any]]
     ) -> str:
         """A tensor whose row-major bytes arrive in `chunks` and go to disk at once."""
+        if self._data is None:
+            raise ValueError(f"no file to put {name} in")
         self._tensors[name] = self._data.add(name, dtype, shape, chunks)
         return name
 
@@ -71,13 +73,17 @@ class Graph:
 
     def save(self, path: Path) -> None:
         """Write the graph; its tensors must lie in the same folder."""
+        path.write_bytes(self.serialize())
+
+    def serialize(self) -> bytes:
+        """The model without its large tensors; the same nodes give the same bytes."""
         tensors = list(self._tensors.values())
         graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, tensors)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="specdec-onnx"
         )
-        path.write_bytes(model.SerializeToString(deterministic=True))
+        return model.SerializeToString(deterministic=True)
 
 
 def _value(name: str, dtype: DTypeLike, shape: Sequence[Dimension]) -> onnx.ValueInfoProto:

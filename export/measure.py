@@ -1,25 +1,22 @@
-"""What an export costs and loses: time per forward pass, and distance to a finer graph of the same source."""
+"""What an export costs and loses: time per forward pass, and distance to its unquantized source."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.export.assemble import ModelWriter, Order
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.linear import parse_format
+from specdec_onnx.export.reference import FloatModel
 from specdec_onnx.export.sample import TEXT
-from specdec_onnx.models.folder import ModelFolder, open_model
+from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.decoder import Decoder
 
-REFERENCE = "int8"
-"""The format that quality is measured against: 8-bit weight-only is the closest to the source."""
+REFERENCE = "fp32"
+"""What quality is measured against: the source's own weights, in float arithmetic."""
 
 WIDTHS = (1, 2, 4, 8, 16)
 CONTEXT = 300
@@ -32,10 +29,10 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Quality:
-    """Distance of a graph's predictions to a reference's over `tokens` positions of the built-in text.
+    """Distance of a graph's predictions to its source's over `tokens` positions of the built-in text.
 
-    `kl_mean` is in nats; a trimmed head is compared on the ids it keeps, and `kept_probability` is the share of the
-    reference's belief that lies on them.
+    `kl_mean` is in nats; a trimmed head is compared on the ids it keeps, and `kept_probability` is the share of
+    the source's belief that lies on them.
     """
 
     tokens: int
@@ -45,22 +42,13 @@ class Quality:
 
 
 def measure(model: ModelFolder, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Forward cost and quality, as report.json holds them; the source is exported once more to compare."""
+    """Forward cost and quality, as report.json holds them."""
     costs = {str(width): round(ms, 3) for width, ms in forward_cost_ms(model).items()}
-    quality = asdict(compare(reference_logits(checkpoint), model))
+    quality = asdict(compare(FloatModel(checkpoint).logits(text_tokens(model)), model))
     tokens = quality.pop("tokens")
     if model.trimmed_vocabulary is None:
         del quality["kept_probability"]
     return {"forward_cost_ms": costs, **quality, "quality_reference": REFERENCE, "quality_tokens": tokens}
-
-
-def reference_logits(checkpoint: Checkpoint) -> list[Rows]:
-    """The blocks of `text_logits` from the checkpoint's REFERENCE graph, made for this and removed again."""
-    with TemporaryDirectory(prefix="specdec-reference-") as scratch:
-        writer = ModelWriter(checkpoint, Path(scratch), Order(parse_format(REFERENCE)))
-        writer.describe()
-        writer.build(lambda *_: None)
-        return [rows.copy() for rows in text_logits(open_model(Path(scratch)))]
 
 
 def forward_cost_ms(model: ModelFolder, widths: Sequence[int] = WIDTHS) -> dict[int, float]:
@@ -73,26 +61,25 @@ def forward_cost_ms(model: ModelFolder, widths: Sequence[int] = WIDTHS) -> dict[
     return {width: 1000 * _time_pass(decoder, tokens[context : context + width], context) for width in widths}
 
 
-def text_logits(model: ModelFolder, count: int = TOKENS) -> Iterator[Rows]:
-    """Logits of the built-in text's first tokens, a few rows at a time; the next block overwrites them."""
-    tokens = model.tokenizer.encode(TEXT)[: min(count, _limit(model))]
+def text_tokens(model: ModelFolder, count: int = TOKENS) -> list[int]:
+    """The first tokens of the built-in text, as many as the model can hold."""
+    return model.tokenizer.encode(TEXT)[: min(count, _limit(model))]
+
+
+def compare(reference: Rows, model: ModelFolder) -> Quality:
+    """Quality of `model` against the logits [tokens, vocabulary] that its source gives for `text_tokens`."""
+    kept, tokens = model.trimmed_vocabulary, text_tokens(model, len(reference))
     decoder = Decoder.open(model, capacity=len(tokens) + 1)
+    divergence, agreed, share = 0.0, 0, 0.0
     for first in range(0, len(tokens), _CHUNK):
-        yield decoder.forward(tokens[first : first + _CHUNK])
-
-
-def compare(reference: Sequence[Rows], model: ModelFolder, count: int = TOKENS) -> Quality:
-    """Quality of `model` against the blocks of `text_logits` that another graph of the same source gave."""
-    kept = model.trimmed_vocabulary
-    divergence, agreed, share, rows = 0.0, 0, 0.0, 0
-    for ours, theirs in zip(text_logits(model, count), reference, strict=True):
+        theirs, ours = reference[first : first + _CHUNK], decoder.forward(tokens[first : first + _CHUNK])
         best = ours.argmax(axis=1) if kept is None else kept[ours.argmax(axis=1)]
         agreed += int((best == theirs.argmax(axis=1)).sum())
         part = theirs if kept is None else theirs[:, kept]
         share += float(np.exp(_log_sum(part) - _log_sum(theirs)).sum())
         divergence += float(_divergence(part, ours).sum())
-        rows += len(ours)
-    return Quality(rows, divergence / rows, agreed / rows, share / rows)
+    count = len(tokens)
+    return Quality(count, divergence / count, agreed / count, share / count)
 
 
 def _divergence(reference: Rows, other: Rows) -> NDArray[np.float64]:

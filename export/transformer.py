@@ -1,4 +1,4 @@
-"""The decoder as a graph: GroupQueryAttention with rotary, packed projections, fused residual norms."""
+"""The whole decoder as a graph: token ids and cache in, logits and cache out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from specdec_onnx.export.architecture import Architecture
-from specdec_onnx.export.graph import MICROSOFT, Graph
-from specdec_onnx.export.linear import Format, Matrix
+from specdec_onnx.export.block import Block
+from specdec_onnx.export.graph import Graph
+from specdec_onnx.export.linear import Format
 from specdec_onnx.export.vocabulary import Trimming
-from specdec_onnx.export.weights import Layer, Weights
+from specdec_onnx.export.weights import Weights
 from specdec_onnx.export.writer import TensorFile
 
 GRAPH_FILE = "model.onnx"
@@ -47,6 +48,7 @@ class _Decoder:
 
     def __init__(self, graph: Graph, weights: Weights, architecture: Architecture, recipe: Recipe) -> None:
         self.graph, self.weights, self.look, self.recipe = graph, weights, architecture, recipe
+        self.block = Block(graph, architecture, recipe.body)
 
     def build(self, step: Step) -> None:
         total = self.look.layers + 2
@@ -55,7 +57,7 @@ class _Decoder:
         x, residual = self._embed(), ""
         for index in range(self.look.layers):
             step(f"layer {index + 1} of {self.look.layers}", index + 1, total)
-            x, residual = self._layer(index, x, residual)
+            x, residual = self.block.layer(index, self.weights.layer(index), x, residual)
         step("head", total - 1, total)
         self._head(self._last_rows(self.graph.node("Add", [x, residual], "hidden")))
         step("head", total, total)
@@ -79,62 +81,6 @@ class _Decoder:
         table = self.graph.weight("embedding.weight", np.float32, rows.shape, [rows])
         return self.graph.node("Gather", [table, "input_ids"], "embedding")
 
-    def _layer(self, index: int, x: str, residual: str) -> tuple[str, str]:
-        layer, name = self.weights.layer(index), f"layer.{index}"
-        normed, residual = self._norm(x, residual, layer.input_norm, f"{name}.input_norm")
-        attended = self._attention(index, normed, layer)
-        output = self._linear(attended, layer.output, layer.output_bias, f"{name}.output")
-        normed, residual = self._norm(output, residual, layer.post_norm, f"{name}.post_norm")
-        return self._feed_forward(normed, layer, name), residual
-
-    def _norm(self, x: str, residual: str, scale: Matrix, name: str) -> tuple[str, str]:
-        """RMS norm of x + residual; returns it and the sum."""
-        weight = self.graph.constant(f"{name}.weight", scale)
-        if not residual:
-            self.graph.node(
-                "SimplifiedLayerNormalization", [x, weight], name, axis=-1, epsilon=self.look.epsilon
-            )
-            return name, x
-        outputs = [name, "", "", f"{name}.sum"]
-        inputs = [x, residual, weight]
-        self.graph.nodes(
-            "SkipSimplifiedLayerNormalization", inputs, outputs, domain=MICROSOFT, epsilon=self.look.epsilon
-        )
-        return name, outputs[3]
-
-    def _attention(self, index: int, x: str, layer: Layer) -> str:
-        look, name = self.look, f"layer.{index}.attention"
-        qkv = self._linear(x, layer.qkv, layer.qkv_bias, f"layer.{index}.qkv")
-        past, present = [], []
-        for kind in ("key", "value"):
-            past.append(self._cache("input", f"past_key_values.{index}.{kind}", "past_length"))
-            present.append(self._cache("output", f"present.{index}.{kind}", "present_length"))
-        inputs = [qkv, "", "", *past, "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"]
-        switches = {"do_rotary": 1, "rotary_interleaved": 0, "scale": look.head_dim**-0.5}
-        sizes = {"num_heads": look.heads, "kv_num_heads": look.kv_heads}
-        self.graph.nodes(
-            "GroupQueryAttention", inputs, [name, *present], domain=MICROSOFT, **sizes, **switches
-        )
-        return name
-
-    def _cache(self, kind: str, name: str, length: str) -> str:
-        declare = self.graph.input if kind == "input" else self.graph.output
-        return declare(name, np.float32, [1, self.look.kv_heads, length, self.look.head_dim])
-
-    def _feed_forward(self, x: str, layer: Layer, name: str) -> str:
-        graph = self.graph
-        both = self._linear(x, layer.gate_up, layer.gate_up_bias, f"{name}.gate_up")
-        gate, up = graph.nodes("Split", [both], [f"{name}.gate", f"{name}.up"], axis=-1, num_outputs=2)
-        active = graph.node("QuickGelu", [gate], f"{name}.active", domain=MICROSOFT, alpha=1.0)
-        product = graph.node("Mul", [active, up], f"{name}.product")
-        return self._linear(product, layer.down, layer.down_bias, f"{name}.down")
-
-    def _linear(self, x: str, weight: Matrix, bias: Matrix | None, name: str) -> str:
-        if bias is None:
-            return self.recipe.body.linear(self.graph, x, weight, name)
-        product = self.recipe.body.linear(self.graph, x, weight, f"{name}.unbiased")
-        return self.graph.node("Add", [product, self.graph.constant(f"{name}.bias", bias)], name)
-
     def _last_rows(self, x: str) -> str:
         """The last num_logits_to_keep rows; all of them for 0, its default."""
         graph = self.graph
@@ -150,7 +96,7 @@ class _Decoder:
         return graph.node("Slice", [x, first, end, axis], "kept")
 
     def _head(self, x: str) -> None:
-        normed, _ = self._norm(x, "", self.weights.final_norm(), "final_norm")
+        normed, _ = self.block.norm(x, "", self.weights.final_norm(), "final_norm")
         rows, trimming = self.weights.head(), self.recipe.trimming
         self.graph.output("logits", np.float32, [1, "logits_length", self.look.vocabulary])
         if trimming is None:

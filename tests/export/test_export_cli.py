@@ -52,7 +52,7 @@ def test_a_pair(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pair.draft.trimmed_vocabulary is not None
     assert pair.draft.facts["format"] == "int8-32"
     said = capsys.readouterr()
-    assert "KL to int8" in said.out
+    assert "KL to fp32" in said.out
     assert "100 %" in said.err
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.graphs import GraphRunner
 from support.tiny import export_tiny, tiny_checkpoint
 
-from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_logits
+from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_tokens
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.report import read_report, render, size_by_part
 from specdec_onnx.models.folder import open_model
@@ -15,9 +16,10 @@ from specdec_onnx.models.folder import open_model
 MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}
 
 
-def quality(folder: Path, reference: Path, count: int = 100) -> Quality:
-    blocks = [rows.copy() for rows in text_logits(open_model(reference), count)]
-    return compare(blocks, open_model(folder), count)
+def quality(folder: Path, source: Path, count: int = 100) -> Quality:
+    """Of one exported folder against the logits of another."""
+    tokens = text_tokens(open_model(source), count)
+    return compare(GraphRunner(source).logits(tokens), open_model(folder))
 
 
 def test_sizes_add_up(tmp_path: Path) -> None:
@@ -36,7 +38,9 @@ def test_unknown_tensors_count_as_other() -> None:
 
 def test_a_graph_agrees_with_itself(tmp_path: Path) -> None:
     folder = export_tiny(tmp_path / "model", format="int8")
-    assert quality(folder, folder) == Quality(100, 0.0, 1.0, 1.0)
+    found = quality(folder, folder)
+    assert found.kl_mean == pytest.approx(0, abs=1e-6)
+    assert (found.tokens, found.top1_agreement, found.kept_probability) == (100, 1.0, 1.0)
 
 
 def test_finer_formats_score_better(tmp_path: Path) -> None:
@@ -49,7 +53,8 @@ def test_finer_formats_score_better(tmp_path: Path) -> None:
 
 def test_divergence_by_its_definition(tmp_path: Path) -> None:
     first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
-    p, q = (next(text_logits(open_model(folder), 3)).astype(np.float64) for folder in (first, second))
+    tokens = text_tokens(open_model(first), 3)
+    p, q = (GraphRunner(folder).logits(tokens).astype(np.float64) for folder in (first, second))
     p, q = (np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True) for rows in (p, q))
     assert quality(second, first, 3).kl_mean == pytest.approx(
         (p * np.log(p / q)).sum(axis=1).mean(), rel=1e-5
@@ -84,7 +89,7 @@ def test_measured_report_of_a_pair(tmp_path: Path) -> None:
     facts = json.loads((folder / "target" / "specdec.json").read_text())
     assert facts["quality"]["kl_mean"] == report["target"]["kl_mean"]
     table = render(report)
-    for word in ("target", "draft", "w8a8", "int4-128", "S=16", "KL to int8", "kept by the trimmed head"):
+    for word in ("target", "draft", "w8a8", "int4-128", "S=16", "KL to fp32", "kept by the trimmed head"):
         assert word in table
     assert len({len(line) for line in table.splitlines()[:-1]}) == 1
 

@@ -1,0 +1,98 @@
+"""The unquantized model's logits, one layer at a time: what every format is compared with.
+
+The layers run in ONNX Runtime as float32, through the same nodes as the exported graph, with their weights fed instead
+of stored: neither memory nor disk ever holds more than one layer, so the float model may be larger than both.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import DTypeLike, NDArray
+
+from specdec_onnx.export.architecture import read_architecture
+from specdec_onnx.export.block import Block
+from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.graph import Graph
+from specdec_onnx.export.linear import Float32
+from specdec_onnx.export.weights import Layer, Weights
+from specdec_onnx.runtime.device import session_options
+
+Array = NDArray[np.float32]
+
+
+class FedGraph(Graph):
+    """A graph whose float tensors are inputs; `feeds` holds what this instance was built with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.feeds: dict[str, NDArray[Any]] = {}
+
+    def feed(self, name: str, array: NDArray[Any]) -> str:
+        """An input and its value."""
+        self.feeds[name] = array
+        return self.input(name, array.dtype, array.shape)
+
+    def constant(self, name: str, value: NDArray[Any] | np.generic) -> str:
+        """Float tensors are fed, all else is part of the graph."""
+        array = np.asarray(value)
+        return self.feed(name, array) if array.dtype.kind == "f" else super().constant(name, array)
+
+    def weight(
+        self, name: str, dtype: DTypeLike, shape: Sequence[int], chunks: Iterable[NDArray[Any]]
+    ) -> str:
+        """The chunks joined, and fed."""
+        array, filled = np.empty(int(np.prod(shape)), dtype), 0
+        for chunk in chunks:
+            array[filled : filled + chunk.size] = chunk.ravel()
+            filled += chunk.size
+        return self.feed(name, array.reshape(shape))
+
+
+class FloatModel:
+    """A checkpoint run in float32 over whole texts."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """SpecdecError for a checkpoint that the exporter cannot read."""
+        self._look = read_architecture(checkpoint.config)
+        self._weights = Weights(checkpoint, self._look)
+        self._sessions: dict[bytes, ort.InferenceSession] = {}
+
+    def logits(self, tokens: Sequence[int]) -> Array:
+        """Logits of every position: [len(tokens), vocabulary]."""
+        x = self._weights.embedding()[None, np.asarray(tokens)]
+        residual = np.zeros_like(x)
+        for index in range(self._look.layers):
+            x, residual = self._layer(self._weights.layer(index), x, residual)
+        return self._head(x + residual)[0]
+
+    def _layer(self, layer: Layer, x: Array, residual: Array) -> tuple[Array, Array]:
+        graph, length = FedGraph(), x.shape[1]
+        graph.feed("x", x)
+        graph.feed("residual", residual)
+        graph.constant("seqlens_k", np.array([length - 1], np.int32))
+        graph.constant("total_sequence_length", np.array(length, np.int32))
+        for name, table in zip(("cos_cache", "sin_cache"), self._look.rope.tables(length), strict=True):
+            graph.feed(name, table)
+        outputs = Block(graph, self._look, Float32()).layer(0, layer, "x", "residual")
+        empty = np.zeros((1, self._look.kv_heads, 0, self._look.head_dim), np.float32)
+        graph.feeds |= {f"past_key_values.0.{kind}": empty for kind in ("key", "value")}
+        return self._run(graph, outputs, x.shape)
+
+    def _head(self, x: Array) -> Array:
+        graph = FedGraph()
+        graph.feed("x", x)
+        normed, _ = Block(graph, self._look, Float32()).norm(
+            "x", "", self._weights.final_norm(), "final_norm"
+        )
+        logits = Float32().linear(graph, normed, self._weights.head(), "logits")
+        return self._run(graph, [logits], (*x.shape[:2], self._look.vocabulary))[0]
+
+    def _run(self, graph: FedGraph, outputs: Sequence[str], shape: Sequence[int]) -> Any:
+        for name in outputs:
+            graph.output(name, np.float32, shape)
+        model = graph.serialize()
+        if model not in self._sessions:
+            self._sessions[model] = ort.InferenceSession(model, session_options())
+        return self._sessions[model].run(outputs, graph.feeds)
