@@ -51,6 +51,6 @@ class Speculation:
     def prepare(self, mode: str, prompt: list[int]) -> None:
         """Let the draft model read the prompt, unless it is not going to draft soon."""
         if self.draft is not None and (
-            mode == "draft" or (mode == "auto" and self.planner(mode).draft_is_on())
+            mode == "draft" or (mode == "auto" and self.planner(mode).draft_switch.on)
         ):
             self.draft.prepare(prompt)

@@ -17,14 +17,17 @@ class Chain:
     def __init__(self, free: Proposer, draft: DraftModel, planner: Planner) -> None:
         self._free, self._draft, self._planner = free, draft, planner
         self._lead: list[int] = []  # free tokens in front of the draft model's part
+        self._rests = False
 
     def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
         """Up to `limit` tokens; what the draft model costs is weighed against what it usually brings."""
         free = self._free.propose(context, limit, worth)
-        if not self._planner.draft_is_on():
-            self._planner.observe_idle()
+        switch = self._planner.draft_switch
+        self._rests = not switch.on
+        if self._rests:
+            switch.idle()
             return free
-        if self._planner.gain(list(accumulate(free.confidence, mul))) < self._planner.draft_gain(limit):
+        if self._planner.gain(list(accumulate(free.confidence, mul))) < switch.gain:
             free = Proposal()
         self._lead = free.tokens
         extended = [*context, *free.tokens] if free.tokens else context
@@ -34,8 +37,8 @@ class Chain:
         """Tell both what the target said; the draft model only if its part was reached."""
         self._free.observe(emitted)
         reached = len(self._lead)
-        if list(emitted[:reached]) == self._lead:
-            self._draft.observe(emitted[reached:])
+        if not self._rests and list(emitted[:reached]) == self._lead:
+            self._draft.observe(emitted[reached:], alone=not reached)
 
     def rollback(self, length: int) -> None:
         """The context was cut back to `length` tokens."""

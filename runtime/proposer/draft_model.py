@@ -57,16 +57,16 @@ class DraftModel:
             self._rule.history.pop(len(self._proposal))
             self._known = min(self._known, len(context) - before)
 
-    def observe(self, emitted: Sequence[int]) -> None:
-        """Compare the last proposal with what the target said in its place."""
+    def observe(self, emitted: Sequence[int], *, alone: bool = True) -> None:
+        """Compare the last proposal with what the target said in its place; `alone` if nobody drafted before it."""
         accepted = 0
         for drafted, said, belief in zip(self._proposal.tokens, emitted, self._beliefs, strict=False):
             self._calibration.observe(belief, drafted == said)
             if drafted != said:
                 break
             accepted += 1
-        if self._proposal.tokens:
-            self._planner.observe_draft(len(self._proposal), accepted)
+        if self._beliefs:
+            self._planner.observe_draft(len(self._proposal), accepted, alone=alone)
 
     def rollback(self, length: int) -> None:
         """The context was cut back to `length` tokens."""

@@ -1,0 +1,56 @@
+"""Whether an option that costs time pays: judged by the clock, switched off when it loses, tried again at a bounded price."""
+
+DECAY = 0.97
+"""What an old round weighs after a new one: the estimate looks back about thirty rounds."""
+
+NEUTRAL_ROUNDS = 2.0
+"""Rounds at plain speed that a trial starts with as evidence: one bad round more than ends it."""
+
+REGRET = 0.01
+"""Share of the time that trials may lose while the option does not pay."""
+
+MOST_PATIENCE = 8.0
+"""How far rests may grow, as a multiple of the first, when trial after trial fails."""
+
+
+class Switch:
+    """Compares rounds that use the option with plain decoding, in tokens per second."""
+
+    def __init__(self) -> None:
+        self._rest, self._patience = 0.0, 1.0
+        self._begin_trial()
+
+    @property
+    def on(self) -> bool:
+        """Whether the option is worth using in the next round."""
+        return self._rest <= 0
+
+    @property
+    def gain(self) -> float:
+        """Tokens a round more than plain decoding would yield in the same time."""
+        return (self._tokens - self._plains) / self._weight
+
+    def observe(self, tokens: int, plains: float) -> None:
+        """Count a round that used the option: `tokens` came out while plain decoding would have made `plains`."""
+        self._tokens = DECAY * self._tokens + tokens
+        self._plains = DECAY * self._plains + plains
+        self._weight = DECAY * self._weight + 1
+        self._lost += plains - tokens
+        self._rounds += 1
+        if self._tokens < self._plains:
+            self._turn_off()
+
+    def idle(self) -> None:
+        """Count a plain round; after enough of them a new trial begins."""
+        self._rest -= 1
+
+    def _turn_off(self) -> None:
+        lasted = self._rounds > 1 / (1 - DECAY)
+        self._patience = 1.0 if lasted else self._patience
+        self._rest = max(1.0, self._patience * max(self._lost, 0.0) / REGRET)
+        self._patience = min(2 * self._patience, MOST_PATIENCE)
+        self._begin_trial()
+
+    def _begin_trial(self) -> None:
+        self._tokens = self._plains = self._weight = NEUTRAL_ROUNDS
+        self._lost, self._rounds = 0.0, 0
