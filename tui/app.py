@@ -57,12 +57,7 @@ class ChatApp(App[None]):
             if own.title not in ("Keys", "Maximize", "Minimize"):
                 yield own
 
-    async def on_unmount(self) -> None:
-        """Keep what an answer under way has brought, then the preferences."""
-        screen = next((screen for screen in self.screen_stack if isinstance(screen, ChatScreen)), None)
-        if screen is not None and screen.reply is not None:
-            screen.reply.cancel()
-            screen.reply.drain()
-            screen.save(screen.reply)
+    def on_unmount(self) -> None:
+        """The screens are gone by now: keep the preferences and let go of the rest."""
         self.services.preferences.save(preferences_path())
         self.services.stop()

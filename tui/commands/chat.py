@@ -52,7 +52,7 @@ def _chat(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.pairs import locate
     from specdec_onnx.tui.services import Services
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) and not _inside_server():
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) and not _inside_server():
         raise SpecdecError(
             "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
         )

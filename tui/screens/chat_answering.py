@@ -83,6 +83,14 @@ class Answering(ChatBase):
         while self.reply is not None:
             await asyncio.sleep(1 / FRAMES)
 
+    def on_unmount(self) -> None:
+        """Leaving mid-answer keeps what has come."""
+        if (reply := self.reply) is not None:
+            reply.cancel()
+            reply.drain()
+            reply.reason = reply.reason or "cancelled"
+            self.save(reply)
+
     def _complain(self, reply: Reply) -> None:
         if (failure := self.services.recorder.failure()) is not None:
             self.notify(str(failure), title="The answer could not be saved", severity="error", markup=False)

@@ -1,9 +1,10 @@
 """Downloading and exporting a pair, with its progress, above the prompt."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
@@ -33,6 +34,9 @@ class JobBar(Horizontal):
 
         error: BaseException
 
+    class GivenUp(Message):
+        """The work was cancelled."""
+
     def __init__(self, prepare: Preparer, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._prepare = prepare
@@ -45,6 +49,10 @@ class JobBar(Horizontal):
         yield ProgressBar(total=None, show_eta=True, id="job-bar")
         yield Button("Cancel", compact=True, id="job-cancel")
 
+    def on_unmount(self) -> None:
+        """Leaving the chat gives the work up."""
+        self.running = False
+
     def on_mount(self) -> None:
         """Out of the way until there is work."""
         self.display = False
@@ -56,30 +64,30 @@ class JobBar(Horizontal):
             return False
         self.running, self.display, self._latest = True, True, (f"getting {name}", 0, 0)
         self._timer.resume()
-        self.run_worker(lambda: self._work(name, folder), thread=True, group="job", exit_on_error=False)
+        # A daemon: quitting must not wait for a long export step.
+        Thread(target=self._work, args=(name, folder), name="prepare", daemon=True).start()
         return True
 
     def _work(self, name: str, folder: Path) -> None:
         try:
             self._prepare(name, folder, self._report)
-            self._end(self.Done(folder))
+            ending: Message = self.Done(folder)
         except Stopped:
-            self._end(None)
+            ending = self.GivenUp()
         except Exception as error:  # noqa: BLE001 - it is shown, and the chat goes on
-            self._end(self.Failed(error))
+            ending = self.Failed(error)
+        self.post_message(ending)
 
     def _report(self, what: str, done: int, total: int) -> None:
         if not self.running:
             raise Stopped
         self._latest = (what, done, total)
 
-    def _end(self, message: Message | None) -> None:
-        hide: Callable[[], None] = self._hide
-        self.app.call_from_thread(hide)
-        if message is not None:
-            self.post_message(message)
-
-    def _hide(self) -> None:
+    @on(Done)
+    @on(GivenUp)
+    @on(Failed)
+    def hide(self) -> None:
+        """The work has ended, one way or another."""
         self.running = self.display = False
         self._timer.pause()
 

@@ -58,6 +58,7 @@ class Welcome(Vertical):
         entries.display = empty
         if empty and not entries.option_count:
             entries.add_options([Option(line, id=name) for name, line in offered().items()])
+            entries.highlighted = 0
 
     def first_choice(self) -> str | None:
         """The pair to open at the start: the one asked for, the last one used, or the first that works."""

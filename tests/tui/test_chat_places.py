@@ -1,0 +1,226 @@
+"""History, files, models and settings."""
+
+import json
+from pathlib import Path
+
+from support.chat_app import chat_app, idle, screen_of, until
+from support.scripted_session import ScriptedSession
+from textual.widgets import Input, OptionList, TextArea
+
+from specdec_onnx.tui.app import ChatApp
+from specdec_onnx.tui.history.search import recent
+from specdec_onnx.tui.inventory import LocalPair, cache_bytes, gigabytes, measured_speeds
+from specdec_onnx.tui.screens.ask import AskScreen
+from specdec_onnx.tui.screens.chat import ChatScreen
+from specdec_onnx.tui.screens.history import HistoryScreen
+from specdec_onnx.tui.screens.models import ModelsScreen
+from specdec_onnx.tui.screens.settings import SettingsScreen
+from specdec_onnx.tui.widgets.welcome import Welcome
+
+
+async def talked(app: ChatApp, *questions: str) -> ChatScreen:
+    """One conversation for each question."""
+    screen = screen_of(app)
+    await until(lambda: app.services.host.state.session)
+    for question in questions:
+        await screen.action_new()
+        screen.prompt.fill(question)
+        screen.prompt._submit()
+        await until(lambda: screen.conversation.line)
+        await idle(app)
+    return screen
+
+
+def titles(app: ChatApp) -> list[str]:
+    return [summary.title for summary in recent(app.services.store)]
+
+
+async def test_new_starts_an_empty_page_and_keeps_the_settings(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "First")
+        await pilot.press("f4", "ctrl+n")
+        assert screen.conversation.line == [] and not screen.conversation.settings.speculate
+        assert screen.query_one(Welcome).display and not screen.transcript.display
+        assert titles(app) == ["First"], "an empty page is not stored"
+
+
+async def test_history_is_searched_as_one_types_and_opened_with_enter(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["apples", "pears", "plums"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "First fruit", "Second fruit", "Third fruit")
+        await pilot.press("ctrl+f")
+        await until(lambda: isinstance(app.screen, HistoryScreen))
+        found = app.screen.query_one("#found", OptionList)
+        assert [option.id for option in found.options] == [
+            summary.id for summary in recent(app.services.store)
+        ]
+        await pilot.press(*"fruit")
+        await pilot.press("down", "up", "down")
+        assert found.highlighted == 1
+        app.screen.query_one(Input).value = "pear"
+        await until(lambda: found.option_count == 1)
+        await pilot.press("enter")
+        await until(lambda: app.screen is screen)
+        await until(lambda: [turn.text for turn in screen.conversation.line] == ["Second fruit", "pears"])
+
+
+async def test_history_renames_and_deletes_after_a_second_press(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "First", "Second")
+        await pilot.press("ctrl+f")
+        await until(lambda: isinstance(app.screen, HistoryScreen))
+        await pilot.press("down", "ctrl+r")
+        await until(lambda: isinstance(app.screen, AskScreen))
+        await pilot.press(*"Renamed", "enter")
+        await until(lambda: titles(app) == ["Second", "Renamed"])
+        await until(lambda: isinstance(app.screen, HistoryScreen))
+        app.screen.query_one("#found", OptionList).highlighted = 0
+        await pilot.press("ctrl+d")
+        assert titles(app) == ["Second", "Renamed"]
+        await pilot.press("ctrl+d")
+        assert titles(app) == ["Renamed"]
+        await pilot.press("escape")
+        await until(lambda: app.screen is screen and screen.conversation.stored is None)
+
+
+async def test_rename_through_the_dialog(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "First")
+        screen.action_rename()
+        await until(lambda: isinstance(app.screen, AskScreen))
+        await pilot.press(*"Fruit", "enter")
+        await until(lambda: screen.conversation.title == "Fruit")
+
+
+async def test_export_and_import_round_trip(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["# Heading\n\ntext"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "Ask")
+        for kind, file in (("markdown", "a.md"), ("json", "a.json")):
+            screen.action_export(kind)
+            await until(lambda: isinstance(app.screen, AskScreen))
+            assert app.screen.query_one(Input).value == f"Ask.{'md' if kind == 'markdown' else 'json'}"
+            app.screen.query_one(Input).value = str(tmp_path / file)
+            await pilot.press("enter")
+            await until((tmp_path / file).exists)
+        assert (
+            tmp_path / "a.md"
+        ).read_text() == "# Ask\n\n## You\n\nAsk\n\n## Assistant\n\n# Heading\n\ntext\n"
+        assert json.loads((tmp_path / "a.json").read_text())["turns"][1]["text"] == "# Heading\n\ntext"
+        screen.action_import()
+        await until(lambda: isinstance(app.screen, AskScreen))
+        app.screen.query_one(Input).value = str(tmp_path / "a.json")
+        await pilot.press("enter")
+        await until(lambda: len(titles(app)) == 2)
+        await until(lambda: [turn.text for turn in screen.conversation.line] == ["Ask", "# Heading\n\ntext"])
+
+
+async def test_export_never_overwrites_and_import_says_what_is_wrong(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "Ask")
+        kept = tmp_path / "kept.md"
+        kept.write_text("mine")
+        screen.action_export("markdown")
+        await until(lambda: isinstance(app.screen, AskScreen))
+        app.screen.query_one(Input).value = str(kept)
+        await pilot.press("enter")
+        await until(lambda: any("exists already" in note.title for note in app._notifications))
+        assert kept.read_text() == "mine"
+        screen.action_import()
+        await until(lambda: isinstance(app.screen, AskScreen))
+        app.screen.query_one(Input).value = str(kept)
+        await pilot.press("enter")
+        await until(lambda: any("not a conversation" in note.title for note in app._notifications))
+        assert titles(app) == ["Ask"]
+
+
+async def test_settings_are_kept_with_the_conversation(tmp_path: Path) -> None:
+    session = ScriptedSession(["fine"])
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = await talked(app, "First")
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, SettingsScreen))
+        form = app.screen
+        form.query_one("#system", TextArea).text = "Be brief."
+        form.query_one("#temperature", Input).value = "0.7"
+        form.query_one("#seed", Input).value = "3"
+        form.query_one("#stop", Input).value = "END, \\n\\n"
+        await pilot.press("ctrl+s")
+        await until(lambda: app.screen is screen)
+        settings = screen.conversation.settings
+        assert (settings.system, settings.temperature, settings.seed) == ("Be brief.", 0.7, 3)
+        assert settings.stop == ("END", "\n\n")
+        screen.prompt.fill("Second")
+        screen.prompt._submit()
+        await until(lambda: len(session.requests) == 2)
+        await idle(app)
+        assert session.requests[1].messages[0] == {"role": "system", "content": "Be brief."}
+        assert session.requests[1].settings.temperature == 0.7
+    again = chat_app(tmp_path, session, open_latest=True)
+    async with again.run_test():
+        await until(lambda: screen_of(again).conversation.settings.system == "Be brief.")
+
+
+async def test_settings_out_of_range_are_refused_with_the_reason(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        await until(lambda: app.services.host.state.session)
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, SettingsScreen))
+        for name, value, words in (
+            ("top_p", "2", "Top p: from 0 to 1"),
+            ("top_k", "x", "Top k: a whole number"),
+        ):
+            app.screen.query_one(f"#{name}", Input).value = value
+            await pilot.press("ctrl+s")
+            assert words in str(app.screen.query_one("#problem").render())
+            app.screen.query_one(f"#{name}", Input).value = "1"
+        await pilot.press("escape")
+        await until(lambda: not isinstance(app.screen, SettingsScreen))
+
+
+async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    pairs = [
+        LocalPair(tmp_path / "a", "a", "w8a8 + int4", 2_000_000_000, 2_600_000_000),
+        LocalPair(tmp_path / "b", "b", problem="no ONNX graph"),
+    ]
+    monkeypatch.setattr("specdec_onnx.tui.screens.models.local_pairs", lambda extra: pairs)
+    monkeypatch.setattr("specdec_onnx.tui.catalog_lines.free_memory", lambda: 1_000_000_000)
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        await until(lambda: app.services.host.state.session)
+        await pilot.press("ctrl+o")
+        await until(lambda: isinstance(app.screen, ModelsScreen))
+        models = app.screen.query_one("#models", OptionList)
+        lines = [str(option.prompt) for option in models.options]
+        assert "w8a8 + int4 · 2.0 GB on disk · about 2.6 GB of memory, 1.0 GB are free" in lines[1]
+        assert "not measured yet" in lines[1] and "can't be opened: no ONNX graph" in lines[2]
+        assert models.options[2].disabled
+        assert any("Qwen2.5-Coder" in line and "Apache-2.0" in line for line in lines)
+        await pilot.press("enter")
+        await until(lambda: app.services.host.state.pair == str(tmp_path / "a"))
+        assert app.services.preferences.model == str(tmp_path / "a")
+
+
+async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test():
+        await talked(app, "First", "Second")
+        assert measured_speeds(app.services.store) == {str(tmp_path / "models" / "scripted-pair"): 42.0}
+
+
+def test_memory_estimate() -> None:
+    config = {
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "hidden_size": 1536,
+        "num_hidden_layers": 28,
+    }
+    assert cache_bytes(config, 4096) == 2 * 4 * 28 * 2 * 128 * 4096
+    assert cache_bytes({}, 4096) == 0
+    assert gigabytes(1_640_000_000) == "1.6 GB" and gigabytes(135_000_000) == "135 MB"

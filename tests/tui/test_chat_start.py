@@ -1,0 +1,195 @@
+"""The first minute: no model, a download, a damaged history, few colours, every action in the palette."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.color import ColorSystem
+from support.chat_app import chat_app, idle, screen_of, until
+from support.scripted_session import ScriptedSession
+from textual.widgets import Button, OptionList, ProgressBar, Static
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.commands_table import COMMANDS
+from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.preferences import Preferences
+from specdec_onnx.tui.services import Services
+from specdec_onnx.tui.widgets.job import JobBar
+from specdec_onnx.tui.widgets.welcome import Welcome
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECDEC_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+Report = Callable[[str, int, int], None]
+
+
+async def test_a_machine_without_a_model_is_offered_the_catalog(tmp_path: Path) -> None:
+    go_on, session = threading.Event(), ScriptedSession(["hello"])
+
+    def prepare(name: str, folder: Path, report: Report) -> None:
+        report(f"downloading {name}", 40, 100)
+        go_on.wait(60)
+        folder.mkdir(parents=True)
+
+    app = chat_app(tmp_path, opener=lambda pair, device: session, prepare=prepare)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = screen_of(app)
+        offer = screen.query_one("#welcome-list", OptionList)
+        await until(lambda: offer.display and offer.option_count == 2)
+        screen.prompt.fill("typed meanwhile")
+        await pilot.press("enter")
+        assert screen.prompt.text == "typed meanwhile" and not screen.busy
+        offer.focus()
+        await pilot.press("down", "enter")
+        job = screen.query_one(JobBar)
+        await until(lambda: "downloading smollm2-135m" in str(job.query_one("#job-text", Static).render()))
+        assert job.query_one(ProgressBar).percentage == 0.4
+        go_on.set()
+        await until(lambda: app.services.host.state.session is session)
+        assert app.services.host.state.pair == str(tmp_path / "home" / "pairs" / "smollm2-135m")
+        assert not job.display
+        screen.prompt.focus()
+        await pilot.press("enter")
+        await until(lambda: screen.conversation.line)
+        await idle(app)
+        assert screen.conversation.line[-1].text == "hello"
+
+
+async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Path) -> None:
+    reports, stopped = threading.Event(), threading.Event()
+
+    def prepare(name: str, folder: Path, report: Report) -> None:
+        if name == "broken":
+            raise SpecdecError("could not download it", "no network", "try again")
+        try:
+            while True:
+                reports.wait(0.01)
+                report("downloading", 1, 2)
+        finally:
+            stopped.set()
+
+    app = chat_app(tmp_path, opener=lambda pair, device: ScriptedSession([""]), prepare=prepare)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await pilot.pause()
+        screen.get_pair("broken")
+        await until(lambda: any(note.title == "could not download it" for note in app._notifications))
+        screen.get_pair("slow")
+        job = screen.query_one(JobBar)
+        await until(lambda: job.running)
+        assert not job.get("another", tmp_path)
+        job.query_one("#job-cancel", Button).press()
+        await until(stopped.is_set)
+        await until(lambda: not job.display)
+
+
+async def test_a_damaged_history_is_announced_and_left_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    damaged = home / "history.sqlite3"
+    damaged.write_text("not a database at all " * 100)
+    services = Services.start(lambda pair, device: ScriptedSession([""]), lambda name, folder, report: None)
+    assert services.store.path is None and "left untouched" in services.notice
+    services.stop()
+    assert damaged.read_text().startswith("not a database")
+    app = chat_app(tmp_path, ScriptedSession(["fine"]), notice=services.notice)
+    async with app.run_test(size=(80, 24)):
+        notice = screen_of(app).query_one("#notice", Static)
+        assert notice.display and "This session is not saved" in str(notice.render())
+
+
+async def test_every_action_is_in_the_palette(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test():
+        names = [command.title for command in app.get_system_commands(screen_of(app))]
+        assert {command.label for command in COMMANDS} <= set(names)
+        assert len(names) == len(set(names))
+
+
+async def test_every_action_exists(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test():
+        screen = screen_of(app)
+        for command in COMMANDS:
+            assert hasattr(screen, "action_" + command.action.partition("(")[0]), command
+
+
+def test_no_key_is_one_that_terminals_swallow() -> None:
+    keys = {command.key for command in COMMANDS}
+    assert not keys & {"ctrl+l", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+s", "ctrl+z"}
+    assert len([key for key in keys if key]) == len([command for command in COMMANDS if command.key])
+
+
+@pytest.mark.parametrize("few", [True, False])
+async def test_sixteen_colours_get_the_terminals_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    app.services.preferences.theme = ""
+    monkeypatch.setattr(app.console, "_color_system", None if few else ColorSystem.TRUECOLOR)
+    async with app.run_test():
+        assert app.theme == ("ansi-dark" if few else "textual-dark")
+
+
+async def test_the_theme_is_remembered(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test():
+        app.theme = "nord"
+    assert Preferences.load(tmp_path / "home" / "preferences.json").theme == "nord"
+
+
+def test_damaged_preferences_are_ignored(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    for text in ("", "[]", '{"theme": 3, "other": "x"}'):
+        file.write_text(text)
+        assert Preferences.load(file) == Preferences()
+
+
+async def test_continue_opens_the_latest_conversation(tmp_path: Path) -> None:
+    store = Store(tmp_path / "history.sqlite3")
+    made = store.create("Earlier", "", {})
+    store.add(made.id, None, "user", "hello again")
+    store.close()
+    app = chat_app(tmp_path, ScriptedSession(["fine"]), open_latest=True)
+    async with app.run_test():
+        await until(lambda: screen_of(app).conversation.title == "Earlier")
+        await until(lambda: not screen_of(app).query_one(Welcome).display)
+
+
+async def test_quitting_mid_answer_keeps_what_came(tmp_path: Path) -> None:
+    session = ScriptedSession(["word " * 40], hold_after=2)
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        screen.prompt.fill("Question")
+        await pilot.press("enter")
+        await until(lambda: screen.reply and len(screen.reply.rounds) == 2)
+    rows = Store(tmp_path / "history.sqlite3").rows("SELECT text FROM turn WHERE role = 'assistant'")
+    assert rows == [("word " * 8,)]
+
+
+def test_nothing_heavy_is_imported_before_a_model_is_loaded(tmp_path: Path) -> None:
+    script = (
+        "import sys; import specdec_onnx.tui.app, specdec_onnx.tui.services, specdec_onnx.tui.engine_session;"
+        "heavy = {'numpy', 'onnxruntime', 'tokenizers', 'jinja2', 'onnx', 'gguf', 'huggingface_hub'} & set(sys.modules);"
+        "print(', '.join(sorted(heavy)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, env={**os.environ}
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_without_a_terminal_the_way_out_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2 and "no terminal" in done.stderr and "specdec run" in done.stderr
