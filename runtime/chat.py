@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.generator import Step
-from specdec_onnx.runtime.proposer.suffix import Suffix
 from specdec_onnx.runtime.template import Message, render
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ class Chat:
     """
 
     def __init__(self, engine: "Engine", system: str | None = None) -> None:
-        self._engine, self._suffix = engine, Suffix()
+        self._engine, self._suffix = engine, engine.speculation.suffix()
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
         self._text, self._tokens = "", list[int]()  # what the model last read and wrote
 

@@ -113,7 +113,7 @@ class Engine:
         parameters = replace(parameters or Parameters(), **fields)
         mode = mode or self.mode
         self.speculation.planner(mode)
-        return self._steps(tokens, parameters, mode, suffix or Suffix(), on_progress)
+        return self._steps(tokens, parameters, mode, suffix or self.speculation.suffix(), on_progress)
 
     def generate(self, prompt: str | Sequence[int], **ask: Any) -> str:
         """The whole answer as text; takes what `stream` takes."""

@@ -5,6 +5,8 @@ at the current rate R (tokens per second): stop where the product of chances fal
 is the marginal rule of renewal-reward problems; SpecDec++ (arXiv 2405.19715) proves the threshold form optimal.
 """
 
+from collections.abc import Sequence
+
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.switch import Switch
 
@@ -47,9 +49,13 @@ class Planner:
             return True
         return chance * self.acceptance >= self.rate * (self._draft_cost() + self.checking_cost(drafted))
 
-    def gain(self, chances: list[float]) -> float:
-        """Tokens more than plain decoding would yield while a chain at hand is checked; `chances` are products."""
-        return sum(chances) + 1 - self.target(len(chances) + 1) / self.target(1)
+    def gain(self, chances: Sequence[float]) -> float:
+        """Tokens of a round that checks a chain at hand, less what its time is worth; `chances` are products."""
+        return 1 + sum(chances) - self.rate * self.target(len(chances) + 1)
+
+    def draft_gain(self) -> float:
+        """The same for an average round of the draft model alone."""
+        return self.draft_switch.gain(self.rate * self.target(1))
 
     def observe_draft(self, drafted: int, accepted: int, *, alone: bool = True) -> None:
         """Learn the draft model's acceptance from one of its proposals: kept tokens, and the first that fell.

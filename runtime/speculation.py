@@ -8,6 +8,7 @@ from specdec_onnx.runtime.planner import Planner
 from specdec_onnx.runtime.proposer.base import Proposer
 from specdec_onnx.runtime.proposer.chain import Chain
 from specdec_onnx.runtime.proposer.draft_model import DraftModel
+from specdec_onnx.runtime.proposer.reliability import Reliability
 from specdec_onnx.runtime.proposer.suffix import Suffix
 from specdec_onnx.runtime.rules import Rule
 from specdec_onnx.runtime.sampling import Parameters, Sampler
@@ -27,6 +28,11 @@ class Speculation:
         self._columns = draft[0].trimmed_vocabulary if draft else None
         self._vocab_size = vocab_size
         self.draft = DraftModel(draft[1]) if draft else None
+        self._reliability = Reliability()
+
+    def suffix(self) -> Suffix:
+        """A new store of text; all of them share what was learned about trusting a match."""
+        return Suffix(reliability=self._reliability)
 
     def planner(self, mode: str) -> Planner:
         """The planner of a mode; SpecdecError when there is no such mode here."""

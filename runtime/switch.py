@@ -16,6 +16,12 @@ MOST_PATIENCE = 8.0
 class Switch:
     """Compares rounds that use the option with plain decoding, in tokens per second."""
 
+    _tokens: float
+    _plains: float
+    _weight: float
+    _lost: float
+    _rounds: int
+
     def __init__(self) -> None:
         self._rest, self._patience = 0.0, 1.0
         self._begin_trial()
@@ -25,10 +31,9 @@ class Switch:
         """Whether the option is worth using in the next round."""
         return self._rest <= 0
 
-    @property
-    def gain(self) -> float:
-        """Tokens a round more than plain decoding would yield in the same time."""
-        return (self._tokens - self._plains) / self._weight
+    def gain(self, worth: float) -> float:
+        """Tokens of an average round with the option, less what its time is worth: `worth` tokens a plain round."""
+        return (self._tokens - worth * self._plains) / self._weight
 
     def observe(self, tokens: int, plains: float) -> None:
         """Count a round that used the option: `tokens` came out while plain decoding would have made `plains`."""

@@ -27,7 +27,7 @@ class Chain:
         if self._rests:
             switch.idle()
             return free
-        if self._planner.gain(list(accumulate(free.confidence, mul))) < switch.gain:
+        if self._planner.gain(list(accumulate(free.confidence, mul))) < self._planner.draft_gain():
             free = Proposal()
         self._lead = free.tokens
         extended = [*context, *free.tokens] if free.tokens else context
