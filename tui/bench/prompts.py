@@ -32,7 +32,7 @@ def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = Fals
 
 
 def built_in_prompts(*, limit: int | None = None) -> list[Prompt]:
-    """A dozen prompts of our own, of the kinds that people give a local model."""
+    """Prompts of our own, of the kinds people give a local model; each category once before any comes again."""
     return read_prompts(Path(__file__).with_name("prompts.jsonl"), limit=limit)
 
 

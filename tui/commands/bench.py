@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts",
         type=Path,
         metavar="FILE",
-        help="JSON lines, also .gz (default: a dozen built-in prompts)",
+        help="JSON lines, also .gz (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument(
