@@ -25,6 +25,20 @@ def test_draws_fit_the_distribution_and_never_leave_its_support() -> None:
         assert p_value(counts, dict(shares)) > 1e-3
 
 
+class Lowest:
+    """A generator at the lower end of its range."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def test_what_has_no_probability_never_happens() -> None:
+    chance = Chance()
+    chance._generator = Lowest()  # type: ignore[assignment]
+    assert chance.draw(Categorical(np.array([0.0, 0.5, 0.5]))) == 1
+    assert not chance.flip(0.0) and chance.flip(1e-9)
+
+
 def test_the_same_seed_draws_the_same_and_another_does_not() -> None:
     even = Categorical(np.full(50, 0.02))
     first, again, other = ([chance.draw(even) for _ in range(20)] for chance in map(Chance, (1, 1, 2)))

@@ -110,7 +110,7 @@ def test_trimmed_columns_give_the_same_as_full_ones_with_the_rest_banned(
     assert trimmed.argmax(full[ids], history) == Sampler(setting, 14).argmax(full, history)
 
 
-@given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 30), st.integers(0, 9))
+@given(st.integers(1, 4000), st.integers(1, 80), st.integers(1, 3000), st.integers(0, 9))
 @settings(max_examples=200, deadline=None)
 def test_top_k_keeps_the_k_largest_and_their_equals(size: int, k: int, values: int, seed: int) -> None:
     k = min(k, size)
