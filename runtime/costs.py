@@ -15,6 +15,8 @@ TARGET_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 DRAFT_WIDTHS = (1, 2, 4, 8)
 _CONTEXT = 64
 _ROUNDS = 3
+MEASURING_ROOM = 96
+"""Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
 
 
 @dataclass(slots=True)
@@ -51,11 +53,12 @@ def measure_curve(
 ) -> Curve:
     """Time passes of each width behind a short context, the best of a few rounds; leaves the cache empty."""
     best = dict.fromkeys(widths, float("inf"))
+    context = min(_CONTEXT, decoder.capacity // 2)
     decoder.rollback(0)
-    decoder.forward(_tokens(decoder, _CONTEXT), keep=1)
+    decoder.forward(_tokens(decoder, context), keep=1)
     for _ in range(_ROUNDS):  # the first round warms up: its times are hardly ever the best
         for width in widths:
-            decoder.rollback(_CONTEXT)
+            decoder.rollback(context)
             start = clock()
             decoder.forward(_tokens(decoder, width))
             best[width] = min(best[width], clock() - start)

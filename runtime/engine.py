@@ -12,7 +12,7 @@ from specdec_onnx.models.pair import Pair, open_pair
 from specdec_onnx.models.tokenizer import Tokenizer
 from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
-from specdec_onnx.runtime.costs import LONGEST_DRAFT, Curve
+from specdec_onnx.runtime.costs import MEASURING_ROOM, Curve
 from specdec_onnx.runtime.decoder import SPARE_ROWS, Cancelled, Decoder
 from specdec_onnx.runtime.device import find_device
 from specdec_onnx.runtime.generator import Generator, Step
@@ -44,18 +44,28 @@ def load(
     passes cost and tests exactness (seconds; kept). Raises SpecdecError.
     """
     pair = open_pair(Path(path), Path(draft) if draft else None)
-    limit = min(context or DEFAULT_CONTEXT, pair.target.context_length)
+    limit = _context(pair.target, context)
     target = _open(pair.target, device, threads, limit, exact=True)
     profile = profile_target(pair.target, target, device, threads)
     if pair.draft is None:
         return Engine(pair, target, profile, None, limit, mode)
-    drafter = _open(pair.draft, device, threads, min(limit, pair.draft.context_length), exact=False)
+    drafter = _open(pair.draft, device, threads, limit, exact=False)
     costs = profile_draft(pair.draft, drafter, device, threads)
     return Engine(pair, target, profile, (drafter, costs), limit, mode)
 
 
+def _context(model: ModelFolder, asked: int | None) -> int:
+    """Tokens of prompt and answer: what was asked for if the model has it, with its last positions kept for padding."""
+    most = model.context_length - SPARE_ROWS
+    if asked is not None and not 2 <= asked <= most:
+        raise SpecdecError(
+            f"a context of {asked} tokens is not possible", f"{model.name} has room for 2 to {most}"
+        )
+    return min(asked or DEFAULT_CONTEXT, most)
+
+
 def _open(model: ModelFolder, device: str, threads: int, context: int, *, exact: bool) -> Decoder:
-    capacity = context + LONGEST_DRAFT + SPARE_ROWS
+    capacity = min(max(context + SPARE_ROWS, MEASURING_ROOM), model.context_length)
     return Decoder.open(model, device=find_device(device), capacity=capacity, exact=exact, threads=threads)
 
 

@@ -124,6 +124,16 @@ def test_a_prompt_that_fills_the_context_is_refused_with_counts(folder: Path) ->
         engine.stream([5, 99_999])
 
 
+@pytest.mark.parametrize("mode", ["plain", "suffix"])
+def test_the_models_last_position_can_be_reached(tmp_path: Path, mode: str) -> None:
+    engine = load(export_tiny(tmp_path / "short", format="w8a8", seed=11, max_position_embeddings=64))
+    assert engine.context == 62
+    steps = list(engine.stream([5] * 40, mode=mode, max_new_tokens=100))
+    assert (len(engine.last.tokens), steps[-1].finish_reason) == (22, "context")
+    with pytest.raises(SpecdecError, match="room for 2 to 62"):
+        load(tmp_path / "short", context=1000)
+
+
 def test_steps_say_who_wrote_what(engine: Engine, said: list[int]) -> None:
     step = drafted(engine, said, 4, max_new_tokens=64)[0]
     assert step.sources == ("suffix",) * 4 + ("target",)

@@ -1,0 +1,102 @@
+"""Proposers inside the engine: who drafts when, and what never reaches an answer."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.scripted_proposer import ScriptedProposer
+from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
+
+from specdec_onnx.export.pipeline import export_model
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.engine import Engine, load
+
+PROMPT = "aaaa bbbb cccc aaaa bbbb cccc aaaa bbbb"
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """Target and draft are the same float model: every draft is right."""
+    folder = tmp_path_factory.mktemp("pairs") / "twins"
+    return load(export_tiny_pair(folder, target_format="fp32", draft_format="fp32", seed=5))
+
+
+def sources(engine: Engine, prompt: str, **ask: object) -> list[str]:
+    return [source for step in engine.stream(prompt, **ask) for source in step.sources]
+
+
+def test_speculation_can_be_off_for_one_request(twins: Engine) -> None:
+    said = sources(twins, PROMPT, mode="plain", max_new_tokens=24)
+    assert set(said) == {"target"}
+    assert twins.last.statistics.rounds == 24
+    assert set(sources(twins, PROMPT, mode="draft", max_new_tokens=24)) == {"target", "draft"}
+
+
+def test_both_proposers_contribute(twins: Engine) -> None:
+    """A model that repeats itself feeds the suffix store; what is new comes from the draft model."""
+    chat = twins.chat()
+    said: set[str] = set()
+    for _ in range(4):
+        for step in chat.send(PROMPT, mode="auto", max_new_tokens=96):
+            said |= set(step.sources)
+    assert said == {"target", "draft", "suffix"}
+
+
+def test_a_draft_that_rested_is_as_good_as_before(twins: Engine) -> None:
+    """Its cache fell behind by forty tokens; it catches up and is right again."""
+    plain = twins.generate(PROMPT, mode="plain", max_new_tokens=96)
+    steps = twins.stream(PROMPT, mode="auto", max_new_tokens=96, suffix=ScriptedProposer([], 0))
+    switch = twins.speculation.planner("auto").draft_switch
+    for number, step in enumerate(steps):
+        switch._rest = 1000 if 3 <= number < 40 else 0
+        if 4 <= number < 40:
+            assert step.sources == ("target",)
+    assert twins.last.text == plain
+    assert twins.last.statistics.acceptance_rate == 1.0
+    assert twins.last.statistics.rounds < 90
+
+
+def test_a_draft_with_a_shorter_context_stops_drafting(tmp_path: Path) -> None:
+    small = {"max_position_embeddings": 64}
+    pair = export_tiny_pair(
+        tmp_path / "pair", target_format="fp32", draft_format="fp32", seed=5, draft_sizes=small
+    )
+    engine = load(pair)
+    plain = engine.generate(PROMPT, mode="plain", max_new_tokens=120)
+    said = sources(engine, PROMPT, mode="draft", max_new_tokens=120)
+    assert engine.last.text == plain
+    assert "draft" in said[:20]
+    assert set(said[-20:]) == {"target"}
+
+
+@pytest.mark.parametrize("mode", ["plain", "suffix", "auto"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_padding_is_never_said(tmp_path: Path, mode: str, temperature: float) -> None:
+    """Rows of the vocabulary without a token score highest here; they must not be looked at."""
+    checkpoint = tiny_checkpoint(seed=5, vocab_size=384, spare_rows=8)
+    checkpoint.tensors["model.embed_tokens.weight"][376:] = 40 * np.sign(
+        checkpoint.tensors["model.embed_tokens.weight"][376:]
+    )
+    engine = load(export_model(checkpoint, tmp_path / "padded", format="fp32"))
+    for seed in range(4):
+        engine.generate(f"prompt {seed}", mode=mode, temperature=temperature, max_new_tokens=32)
+        assert engine.last.tokens
+        assert max(engine.last.tokens) < engine.tokenizer.size == 376
+
+
+def test_a_single_model_says_that_it_has_no_draft(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "single")
+    with pytest.raises(SpecdecError, match="no draft model"):
+        load(folder, mode="draft")
+    engine = load(folder)
+    assert engine.modes == ("plain", "suffix", "auto")
+    with pytest.raises(SpecdecError, match="no draft model"):
+        engine.stream("x", mode="draft")
+    with pytest.raises(SpecdecError, match="unknown mode"):
+        engine.stream("x", mode="magic")
+
+
+def test_three_hundred_tokens_stay_identical(twins: Engine) -> None:
+    for mode in ("suffix", "draft", "auto"):
+        said = twins.generate("once", mode=mode, max_new_tokens=300)
+        assert said == twins.generate("once", mode="plain", max_new_tokens=300)
