@@ -17,8 +17,8 @@ def offered() -> dict[str, Content]:
         if folder_of(name).exists():
             continue
         size = sum(file.bytes for file in entry.files)
-        models = "a target and its draft" if entry.draft else "one model, drafts from the text so far"
-        details = f"{gigabytes(size)} to download, then prepared here · {models} · {entry.licence}"
+        models = "with a draft model" if entry.draft else "without a draft model"
+        details = f"{gigabytes(size)} to download · {models} · {entry.licence}"
         lines[name] = two_lines(entry.title, details)
     return lines
 
@@ -31,10 +31,8 @@ def local(pair: LocalPair, speed: float | None, current: bool) -> Content:
         )
     free = free_memory()
     tight = free is not None and pair.memory > free and not current
-    memory = f"about {gigabytes(pair.memory)} of memory" + (
-        f", {gigabytes(free or 0)} are free" if tight else ""
-    )
-    measured = f"{speed:.0f} tok/s measured here" if speed else "not measured yet"
+    memory = f"{gigabytes(pair.memory)} memory" + (f", {gigabytes(free or 0)} are free" if tight else "")
+    measured = f"{speed:.0f} tok/s here" if speed else "not measured yet"
     details = f"{pair.formats} · {gigabytes(pair.size)} on disk · {memory} · {measured}"
     return two_lines(pair.name + ("  (open)" if current else ""), details, "$text-warning" if tight else "")
 

@@ -32,7 +32,7 @@ COMMANDS = (
         "speculation",
         "Speculation on/off",
         "Answer with or without speculation from now on",
-        "Speculation",
+        "Drafts",
     ),
     Command(
         "f5",

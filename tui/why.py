@@ -9,9 +9,9 @@ WARMED_UP = 24
 def why_plain(speculate: bool, modes: Sequence[str]) -> str:
     """The reason that holds before any token, or an empty text while speculation is on."""
     if not speculate:
-        return "speculation is off: you switched it off (F4)"
+        return "speculation off: F4 turns it on"
     if set(modes) <= {"plain"}:
-        return "speculation is off: this model offers plain decoding only"
+        return "speculation off: this model decodes plainly only"
     return ""
 
 

@@ -71,8 +71,8 @@ def test_figures_and_meters() -> None:
 
 
 def test_reasons() -> None:
-    assert "you switched it off" in why_plain(False, ("plain", "auto"))
-    assert "plain decoding only" in why_plain(True, ("plain",)) and why_plain(True, ("plain", "auto")) == ""
+    assert "F4 turns it on" in why_plain(False, ("plain", "auto"))
+    assert "decodes plainly only" in why_plain(True, ("plain",)) and why_plain(True, ("plain", "auto")) == ""
     quiet = {"new_tokens": 100, "drafted": 0, "mode": "auto"}
     assert "no draft model" in why_nothing_drafted(quiet, ("plain", "suffix", "auto"))
     assert "measured costs" in why_nothing_drafted(quiet, ("plain", "draft", "auto"))
@@ -120,9 +120,9 @@ async def test_f4_answers_plainly_and_says_so(tmp_path: Path) -> None:
         await pilot.press("f4")
         screen = await answered(app)
         assert session.requests[0].mode == "plain"
-        assert "you switched it off (F4)" in str(screen.query_one(StatisticsBar).render())
+        assert "F4 turns it on" in str(screen.query_one(StatisticsBar).render())
         await pilot.press("f4")
-        assert "switched" not in str(screen.query_one(StatisticsBar).render())
+        assert "F4" not in str(screen.query_one(StatisticsBar).render())
         stored = (
             app.services.store.conversation(screen.conversation.stored.id)
             if screen.conversation.stored
@@ -149,7 +149,7 @@ async def test_the_comparison_runs_both_ways_on_the_same_prompt(tmp_path: Path) 
         verdict = app.screen.query_one("#verdict", Static)
         await until(lambda: "identical" in str(verdict.render()))
         assert "1.0 s plain, 0.5 s speculative: 2.00× as fast." in str(verdict.render())
-        assert "identical (8 tokens)" in str(verdict.render())
+        assert "identical (8 tok)" in str(verdict.render())
         plain, fast = session.requests[1:]
         assert (plain.mode, fast.mode) == ("plain", "auto") and plain.messages == fast.messages
         assert plain.settings.temperature == fast.settings.temperature == 0

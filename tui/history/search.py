@@ -9,7 +9,7 @@ FROM conversation ORDER BY updated DESC, rowid DESC LIMIT ?
 """
 _TEXT = """
 SELECT c.id, c.title, c.model, c.updated, (SELECT count(*) FROM turn WHERE conversation = c.id),
-       snippet(search, 0, '[', ']', '…', 12), turn.id
+       snippet(search, 0, '[', ']', '…', 8), turn.id
 FROM search JOIN turn ON turn.id = search.rowid JOIN conversation AS c ON c.id = turn.conversation
 WHERE search MATCH ? ORDER BY rank LIMIT ?
 """
@@ -31,7 +31,7 @@ def find(store: Store, words: str, limit: int = 100) -> list[Summary]:
     pattern = "%" + "".join("!" + c if c in "!%_" else c for c in words.strip()) + "%"
     hits = {row[0]: Summary(*row) for row in store.rows(_TITLE, pattern, limit)}
     for row in store.rows(_TEXT, match_expression(words), limit):
-        hits.setdefault(row[0], Summary(*row))
+        hits[row[0]] = Summary(*row)
     return list(hits.values())[:limit]
 
 

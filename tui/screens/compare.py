@@ -103,7 +103,7 @@ def verdict(replies: Sequence[Reply], *, sampled: bool) -> Content:
     times = f"{before:.1f} s plain, {after:.1f} s speculative: {ratio:.2f}× as fast. "
     same = replies[0].text == replies[1].text
     text = (
-        (f"The texts are identical ({fast['new_tokens']} tokens).", "bold $text-success")
+        (f"The texts are identical ({fast['new_tokens']} tok).", "bold $text-success")
         if same
         else (
             f"The texts differ from character {first_difference(*(reply.text for reply in replies))} on.",

@@ -121,11 +121,15 @@ class HistoryScreen(ModalScreen[str | None]):
 
 def line(summary: Summary) -> Content:
     """Title, then age, length and the words that matched."""
-    when = datetime.fromtimestamp(summary.updated).strftime("%Y-%m-%d %H:%M")
-    details = f"{when} · {summary.turns} turns"
+    details = f"{clock(summary.updated)} · {summary.turns} turns"
     found = " ".join(summary.snippet.split())
     parts = [(summary.title, "bold"), ("\n  ", ""), (details, "$text-muted")]
     return Content.assemble(*parts, *matched(found))
+
+
+def clock(seconds: float) -> str:
+    """A moment as it stands on the reader's clock."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def matched(snippet: str) -> list[tuple[str, str]]:

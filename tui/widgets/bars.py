@@ -25,7 +25,7 @@ class TopBar(Widget):
         """One line, the title shortened first."""
         right = self.model
         if self.limit:
-            right += f"   context {meter(self.used, self.limit)}"
+            right += f"   ctx {meter(self.used, self.limit)}"
         room = max(0, self.size.width - len(right) - 3)
         title = self.heading if len(self.heading) <= room else self.heading[: max(0, room - 1)] + "…"
         gap = max(1, self.size.width - len(title) - len(right))
