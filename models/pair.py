@@ -8,7 +8,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, open_model
 from specdec_onnx.models.layout import inside, read_json, section
 
-__all__ = ["Compatibility", "Pair", "compatibility", "open_pair"]
+__all__ = ["Compatibility", "Pair", "compatibility", "members", "open_pair"]
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,15 @@ class Pair:
 def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
     """Open a pair folder, a single model folder, or target + draft folders; SpecdecError when they don't fit."""
     path = Path(path)
-    target, own_draft = _members(path)
+    target, own_draft = members(path)
     drafter = open_model(draft) if draft is not None else own_draft
     if drafter is not None:
         require_compatible(target, drafter)
     return Pair(path, target, drafter)
 
 
-def _members(path: Path) -> tuple[ModelFolder, ModelFolder | None]:
+def members(path: Path) -> tuple[ModelFolder, ModelFolder | None]:
+    """The models of a folder, neither compared nor loaded; the draft is None when there is none."""
     model = section(read_json(path / "genai_config.json"), "model")
     names = [section(model, role).get("filename") for role in ("decoder", "draft")]
     if all(names):

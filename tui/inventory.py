@@ -48,11 +48,11 @@ def _children(folder: Path) -> list[Path]:
 
 def describe(path: Path) -> LocalPair:
     """Read the small files of a pair; what is wrong with it is part of the answer."""
-    from specdec_onnx.models.pair import open_pair
+    from specdec_onnx.models.pair import members
 
     try:
-        pair = open_pair(path)
-        models = [pair.target] + ([pair.draft] if pair.draft else [])
+        target, draft = members(path)
+        models = [target] + ([draft] if draft else [])
         size = sum(model.weight_bytes for model in models)
         cache = sum(cache_bytes(model.config, CONTEXT) for model in models)
         formats = " + ".join(str(model.facts.get("format") or _from_name(model.graph)) for model in models)
