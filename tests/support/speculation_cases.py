@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle, islice, product
 
+import numpy as np
 from support.chi_square import p_value
 from support.paths import round_joint
 from support.speculation import (
@@ -49,6 +50,7 @@ PROPOSERS: dict[str, Callable[[Sampler], Propose]] = {
     "nothing": lambda _: fixed(0, VOCAB),
     "deterministic": lambda _: fixed(2, VOCAB),
     "drawn": lambda sampler: drawn(DRAFT, sampler, 2),
+    "drawn from a trimmed vocabulary": lambda sampler: trimmed(sampler),
     "suffix then draft": lambda sampler: chained(fixed(1, VOCAB), drawn(DRAFT, sampler, 1)),
     "draft then suffix": lambda sampler: chained(drawn(DRAFT, sampler, 1), fixed(1, VOCAB)),
     "stops by what it drew": lambda sampler: stopping(sampler),
@@ -57,6 +59,12 @@ VERIFIERS: dict[str, Verify] = {
     "by token": partial(verify_sampled, block=False),
     "by block": partial(verify_sampled, block=True),
 }
+
+
+def trimmed(sampler: Sampler) -> Propose:
+    """A draft model that has no column for token 1."""
+    ids = np.array([0, 2, 3])
+    return drawn(DRAFT[:, ids], Remembering(sampler.parameters, VOCAB, ids), 2)
 
 
 def stopping(sampler: Sampler) -> Propose:
@@ -85,7 +93,7 @@ def fit(
     parameters: Parameters, ways: Ways = WAYS, draws: int = DRAWS, length: int = 2, rounds: int = 1
 ) -> float:
     """The chi-square p-value of the first tokens; the ways to speculate take turns over the answers."""
-    sampler, chance = Remembering(parameters, VOCAB), Chance(7)
+    sampler, chance = Remembering(parameters, VOCAB), Chance(1)
     turns = islice(cycle([(proposer(sampler), verify) for proposer, verify in ways]), draws)
     counts = Counter(answer(TARGET, sampler, *way, chance, length, rounds) for way in turns)
     return p_value(counts, target_joint(TARGET, parameters, length))
