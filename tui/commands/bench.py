@@ -1,7 +1,6 @@
 """`specdec bench`: is it faster, and is it the same?"""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and report; progress goes to stderr. What was measured before a Ctrl-C is still reported."""
+    from specdec_onnx.tui.bench.output import report
     from specdec_onnx.tui.bench.prompts import built_in_prompts, read_prompts
     from specdec_onnx.tui.options import load_engine, parameters
 
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     modes = _available(engine, args.modes)
     costs = _costs(engine)
     rounds, complete = _measure(engine, prompts, modes, settings, args)
-    _report(_figures(engine, rounds, settings, costs), args.json)
+    report(_figures(engine, rounds, settings, costs), args.json)
     return 0 if complete else 130
 
 
@@ -140,28 +140,3 @@ def _figures(
         "forward_cost_ms": costs,
         "settings": {"max_new_tokens": settings.max_new_tokens, "temperature": settings.temperature},
     }
-
-
-def _report(figures: dict[str, Any], out: str | None) -> None:
-    """The table goes to stdout, unless the JSON does."""
-    from rich.console import Console
-
-    from specdec_onnx.tui.bench.table import tables
-
-    Console(stderr=out == "-").print(tables(figures))
-    text = json.dumps(figures, indent=2, ensure_ascii=False)
-    if out == "-":
-        print(text)
-    elif out:
-        _write(Path(out), text)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write all or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise SpecdecError(f"cannot write {path}", str(error)) from error
