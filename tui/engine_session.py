@@ -17,12 +17,10 @@ class EngineSession:
     """A `Session` over a loaded engine."""
 
     def __init__(self, engine: "Engine", name: str, device: str) -> None:
-        from specdec_onnx.runtime.proposer.suffix import Suffix
-
         self.name, self.device = name, device
         self.modes, self.context = engine.modes, engine.context
         self.exactness = str(engine.identity)
-        self._engine, self._suffix = engine, Suffix()
+        self._engine, self._suffix = engine, engine.speculation.suffix()
         self._text, self._tokens = "", list[int]()
 
     @property

@@ -45,8 +45,9 @@ class DraftModel:
 
         None when the draft's own context is full.
         """
-        before = len(after) if after else 0
-        chance = prod(after.confidence) if after else 1.0
+        before, chance = (len(after), prod(after.confidence)) if after else (0, 1.0)
+        for token in after.tokens if after else ():
+            self._rule.history.push(token)
         self._proposal, self._beliefs = Proposal(), []
         limit = min(limit, self.tape.decoder.capacity - len(context) - 1)
         try:
@@ -54,7 +55,7 @@ class DraftModel:
                 self._extend(self._unseen(context), limit, worth, before, chance)
             return self._proposal
         finally:
-            self._rule.history.pop(len(self._proposal))
+            self._rule.history.pop(before + len(self._proposal))
             self._known = min(self._known, len(context) - before)
 
     def observe(self, emitted: Sequence[int], *, alone: bool = True) -> None:

@@ -10,6 +10,7 @@ from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
 from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.switch import Switch
 
 PROMPT = "aaaa bbbb cccc aaaa bbbb cccc aaaa bbbb"
 
@@ -40,6 +41,23 @@ def test_both_proposers_contribute(twins: Engine) -> None:
         for step in chat.send(PROMPT, mode="auto", max_new_tokens=96):
             said |= set(step.sources)
     assert said == {"target", "draft", "suffix"}
+
+
+def test_the_draft_goes_on_behind_free_tokens_by_the_same_rule(
+    twins: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a seed the draft picks by the noise of its position: behind free tokens too, its twin keeps every one."""
+    monkeypatch.setattr(
+        twins.speculation.planner("auto"), "worth_drafting", lambda chance, drafted: drafted < 5
+    )
+    ask = {"temperature": 1.0, "seed": 3, "repetition_penalty": 1.2, "max_new_tokens": 64}
+    plain = twins.generate(PROMPT, mode="plain", **ask)
+    known = twins.last.tokens
+    twins.generate(PROMPT, mode="auto", suffix=ScriptedProposer(known, 2, wrong=0), **ask)
+    statistics = twins.last.statistics
+    assert twins.last.text == plain
+    assert statistics.drafted_by_source["draft"] > 10
+    assert statistics.acceptance_rate == 1.0
 
 
 def test_a_draft_that_rested_is_as_good_as_before(twins: Engine) -> None:
