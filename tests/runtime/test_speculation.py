@@ -22,6 +22,15 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return load(export_tiny_pair(folder, target_format="fp32", draft_format="fp32", seed=5))
 
 
+@pytest.fixture
+def eager(twins: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five tokens are always worth drafting, whatever the clock says of so tiny a model."""
+    planner = twins.speculation.planner("auto")
+    monkeypatch.setattr(planner, "draft_switch", Switch())
+    for rule in ("worth_drafting", "worth_checking"):
+        monkeypatch.setattr(planner, rule, lambda chance, drafted: drafted <= 5)
+
+
 def sources(engine: Engine, prompt: str, **ask: object) -> list[str]:
     return [source for step in engine.stream(prompt, **ask) for source in step.sources]
 
@@ -33,7 +42,7 @@ def test_speculation_can_be_off_for_one_request(twins: Engine) -> None:
     assert set(sources(twins, PROMPT, mode="draft", max_new_tokens=24)) == {"target", "draft"}
 
 
-def test_both_proposers_contribute(twins: Engine) -> None:
+def test_both_proposers_contribute(twins: Engine, eager: None) -> None:
     """A model that repeats itself feeds the suffix store; what is new comes from the draft model."""
     chat = twins.chat()
     said: set[str] = set()
@@ -43,13 +52,8 @@ def test_both_proposers_contribute(twins: Engine) -> None:
     assert said == {"target", "draft", "suffix"}
 
 
-def test_the_draft_goes_on_behind_free_tokens_by_the_same_rule(
-    twins: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_draft_goes_on_behind_free_tokens_by_the_same_rule(twins: Engine, eager: None) -> None:
     """With a seed the draft picks by the noise of its position: behind free tokens too, its twin keeps every one."""
-    monkeypatch.setattr(
-        twins.speculation.planner("auto"), "worth_drafting", lambda chance, drafted: drafted < 5
-    )
     ask = {"temperature": 1.0, "seed": 3, "repetition_penalty": 1.2, "max_new_tokens": 64}
     plain = twins.generate(PROMPT, mode="plain", **ask)
     known = twins.last.tokens
