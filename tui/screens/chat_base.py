@@ -3,7 +3,6 @@
 from typing import cast
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
@@ -37,9 +36,8 @@ class ChatBase(Screen[None]):
         notice = Static(self.services.notice, id="notice", markup=False)
         notice.display = bool(self.services.notice)
         yield notice
-        with Vertical(id="page"):
-            yield Welcome(self.services, id="welcome")
-            yield Transcript(self.conversation_place, id="transcript")
+        yield Welcome(self.services, id="welcome")
+        yield Transcript(self.conversation_place, id="transcript")
         yield JobBar(self.services.prepare, id="job")
         yield Prompt(self.recall, id="prompt")
         yield StatisticsBar(id="statistics")

@@ -12,7 +12,8 @@ from specdec_onnx.tui.figures import answer_note
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.pieces import Piece
 from specdec_onnx.tui.safe import printable
-from specdec_onnx.tui.widgets.token_view import legend, token_content
+from specdec_onnx.tui.widgets.markdown import AnswerMarkdown
+from specdec_onnx.tui.widgets.token_view import TokenView
 from specdec_onnx.tui.widgets.turn import TurnView
 
 View = Literal["text", "tokens", "trace"]
@@ -35,8 +36,8 @@ class AnswerView(TurnView):
 
     def compose(self) -> ComposeResult:
         """All three parts; the view decides which are displayed."""
-        yield Markdown(self.text, open_links=False, classes="answer-text")
-        yield Static("", classes="answer-tokens")
+        yield AnswerMarkdown(self.text, open_links=False, classes="answer-text")
+        yield TokenView(classes="answer-tokens")
         yield Static("", classes="note")
 
     def on_mount(self) -> None:
@@ -47,7 +48,9 @@ class AnswerView(TurnView):
     async def write(self, text: str) -> None:
         """Append streamed text."""
         if self._stream is None:
-            self._stream = Markdown.get_stream(self.query_one(Markdown))
+            markdown = self.query_one(AnswerMarkdown)
+            markdown.growing = True
+            self._stream = Markdown.get_stream(markdown)
         shown = printable(text)
         self.text += shown
         await self._stream.write(shown)
@@ -63,7 +66,9 @@ class AnswerView(TurnView):
         if self._stream is not None:
             await self._stream.stop()
             self._stream = None
-            await self.query_one(Markdown).update(self.text)
+            markdown = self.query_one(AnswerMarkdown)
+            markdown.growing = False
+            await markdown.update(self.text)
         self.reason, self.statistics, self.remark = reason, statistics, remark
         self.show(self.view)
         self.refresh_note()
@@ -73,15 +78,12 @@ class AnswerView(TurnView):
         self.view = view
         marked = view != "text" and bool(self.pieces)
         self.query_one(Markdown).display = not marked
-        self.query_one(".answer-tokens").display = marked
+        self.query_one(TokenView).display = marked
         if marked:
             self._draw_tokens()
 
     def _draw_tokens(self) -> None:
-        trace = self.view == "trace"
-        content = token_content(self.pieces, self.rounds, trace=trace)
-        both = Content.assemble(content, "\n\n", legend(self.pieces, trace=trace))
-        self.query_one(".answer-tokens", Static).update(both)
+        self.query_one(TokenView).draw(self.pieces, self.rounds, trace=self.view == "trace")
 
     def refresh_note(self) -> None:
         """The dim line: how it ended, its figures, its versions."""

@@ -1,10 +1,14 @@
 """An answer as tokens, each marked with who said it first: by colour and by underline."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from textual.containers import Vertical
 from textual.content import Content
+from textual.widgets import Static
 
 from specdec_onnx.tui.pieces import Piece, Source, counts
+
+LINES = 8
 
 STYLES: dict[Source, str] = {
     "draft": "$text-success underline",
@@ -21,7 +25,41 @@ NAMES: dict[Source, str] = {
 ORDER: tuple[Source, ...] = ("suffix", "draft", "target", "rejected")
 
 
-def token_content(pieces: Sequence[Piece], rounds: Sequence[int] = (), *, trace: bool = False) -> Content:
+class TokenView(Vertical):
+    """Cut at line ends into labels of some tokens each, so that a frame redraws the last one only."""
+
+    def __init__(self, *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self._parts: list[Content] = []
+        self._drawn: list[Content] = []
+
+    @property
+    def plain(self) -> str:
+        """The characters on view."""
+        return "\n".join(part.plain for part in self._parts)
+
+    def draw(self, pieces: Sequence[Piece], rounds: Sequence[int], *, trace: bool) -> None:
+        """Show these tokens; what is drawn already is left alone."""
+        marked = token_content(pieces, rounds, trace=trace)
+        self._parts = [*cut(marked), Content.assemble("\n", legend(pieces, trace=trace))]
+        labels = list(self.query(Static))
+        for label, part, drawn in zip(labels, self._parts, self._drawn, strict=False):
+            if part != drawn or part.spans != drawn.spans:
+                label.update(part)
+        self.mount_all([Static(part) for part in self._parts[len(labels) :]])
+        for label in labels[len(self._parts) :]:
+            label.remove()
+        self._drawn = list(self._parts)
+
+
+def cut(content: Content) -> list[Content]:
+    """Pieces of some lines each; the line ends between them are the widgets' own."""
+    lines = content.split("\n", allow_blank=True)
+    newline = Content("\n")
+    return [newline.join(lines[at : at + LINES]) for at in range(0, len(lines), LINES)]
+
+
+def token_content(pieces: Iterable[Piece], rounds: Sequence[int] = (), *, trace: bool = False) -> Content:
     """The marked text; with `trace` the rejected tokens too and a bar after each round."""
     parts: list[tuple[str, str]] = []
     ends = _ends(rounds) if trace else set()
