@@ -1,5 +1,6 @@
 """The KV cache of one session: rows of past keys and values, cut back by absolute length."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -7,6 +8,9 @@ import onnxruntime as ort
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.signature import Signature
+
+Allocate = Callable[[Sequence[int], type[np.generic]], Any]
+"""Makes an OrtValue of zeros of a shape and type where the session computes."""
 
 
 class Cache(Protocol):
@@ -29,9 +33,11 @@ class Cache(Protocol):
         """Bytes held by keys and values."""
 
 
-def make_cache(signature: Signature, capacity: int) -> Cache:
-    """The kind of cache that the graph's attention works with."""
-    return SharedCache(signature, capacity) if signature.shares_buffer else GrowingCache(signature, capacity)
+def make_cache(signature: Signature, capacity: int, allocate: Allocate, memory: str = "cpu") -> Cache:
+    """The kind of cache that the graph's attention works with; `memory` names where one that grows is kept."""
+    if signature.shares_buffer:
+        return SharedCache(signature, capacity, allocate)
+    return GrowingCache(signature, capacity, memory)
 
 
 def _checked(length: int, current: int) -> int:
@@ -43,13 +49,10 @@ def _checked(length: int, current: int) -> int:
 class SharedCache:
     """One buffer of full capacity bound to past and present: written in place, rollback is a smaller length."""
 
-    def __init__(self, signature: Signature, capacity: int) -> None:
+    def __init__(self, signature: Signature, capacity: int, allocate: Allocate) -> None:
         shape = (1, signature.cache_heads, capacity, signature.cache_width)
         self.length, self.capacity = 0, capacity
-        self._values = {
-            name: ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, signature.cache_type))
-            for name in signature.caches
-        }
+        self._values = {name: allocate(shape, signature.cache_type) for name in signature.caches}
 
     def bind(self, binding: Any) -> None:
         """Bind once: the addresses never change."""
@@ -74,17 +77,17 @@ class SharedCache:
 class GrowingCache:
     """Past and present are separate tensors (the portable dialect): a pass concatenates, rollback slices."""
 
-    def __init__(self, signature: Signature, capacity: int) -> None:
-        self.length, self.capacity = 0, capacity
+    def __init__(self, signature: Signature, capacity: int, memory: str) -> None:
+        self.length, self.capacity, self._memory = 0, capacity, memory
         empty = np.zeros((1, signature.cache_heads, 0, signature.cache_width), signature.cache_type)
         self._names = signature.caches
-        self._values = dict.fromkeys(self._names, ort.OrtValue.ortvalue_from_numpy(empty))
+        self._values = dict.fromkeys(self._names, ort.OrtValue.ortvalue_from_numpy(empty, memory, 0))
 
     def bind(self, binding: Any) -> None:
         """Bind the current rows as past and let ONNX Runtime allocate present."""
         for name, value in self._values.items():
             binding.bind_ortvalue_input(f"past_key_values.{name}", self._cut(value))
-            binding.bind_output(f"present.{name}", "cpu")
+            binding.bind_output(f"present.{name}", self._memory)
 
     def advance(self, binding: Any, length: int) -> None:
         """Keep what the pass concatenated; rows behind `length` go at the next pass."""
@@ -103,4 +106,5 @@ class GrowingCache:
     def _cut(self, value: Any) -> Any:
         if value.shape()[2] == self.length:
             return value
-        return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value.numpy()[:, :, : self.length]))
+        kept = np.ascontiguousarray(value.numpy()[:, :, : self.length])
+        return ort.OrtValue.ortvalue_from_numpy(kept, self._memory, 0)

@@ -3,6 +3,7 @@
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,11 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.cache import make_cache
 from specdec_onnx.runtime.device import Device, session_options
+from specdec_onnx.runtime.padding import NO_PADDING, PAIRS
 from specdec_onnx.runtime.signature import Signature, read_signature
 
-ATTENTION_TILE = 32
-"""ONNX Runtime's attention works through the rows of a pass in tiles, and a tile with a single row takes another
-kernel whose last bits differ. Tiles hold a multiple of this many rows (2 * head_dim, or fewer to fit the L2 cache).
-A pass that never leaves one row alone gives the same logits however a text is cut into passes."""
-
-SPARE_ROWS = 2
-"""Cache rows that padding may touch behind the last token."""
+UNLIMITED = 1 << 30
+"""Widest pass of a device that no self-test has found fault with."""
 
 _KEPT_BINDINGS = 48
 
@@ -42,14 +39,23 @@ class _Binding:
 
 
 class Decoder:
-    """A decoder model on one device; not thread-safe, except for `terminate`."""
+    """A decoder model on one device; not thread-safe, except for `terminate`.
 
-    def __init__(self, session: Any, signature: Signature, capacity: int, exact: bool) -> None:
+    `padding` is how passes are widened, `widest` the most rows a pass may have (longer ones are run in pieces).
+    """
+
+    def __init__(
+        self, session: Any, signature: Signature, capacity: int, exact: bool, device: Device | None = None
+    ) -> None:
         self.session, self.signature, self.exact = session, signature, exact
+        self.device = device or Device()
+        self.padding, self.widest = PAIRS if exact else NO_PADDING, UNLIMITED
         self.vocab_size = signature.columns
-        self.cache = make_cache(signature, capacity)
+        self.cache = make_cache(signature, capacity, partial(self.device.tensor, session), self.device.memory)
         self._options = ort.RunOptions()
-        self._options.add_run_config_entry("gpu_graph_id", "-1")  # unset, each run would look for it in vain: 0.1 ms
+        self._options.add_run_config_entry(
+            "gpu_graph_id", "-1"
+        )  # unset, each run would look for it in vain: 0.1 ms
         self._ones = np.ones((1, capacity), np.int64)
         self._bindings: OrderedDict[tuple[int, int], _Binding] = OrderedDict()
         self._logits = np.empty(0, signature.logits_type)
@@ -66,18 +72,22 @@ class Decoder:
     ) -> "Decoder":
         """Load a model folder's graph with room for `capacity` rows; `threads` 0 means the physical cores.
 
-        An `exact` decoder pads passes with a dummy row where one row would be alone in its attention tile.
+        An `exact` decoder pads passes with a dummy row where one row would be alone in its attention tile, until
+        the self-test finds what this device needs.
 
         Raises SpecdecError when ONNX Runtime cannot load the graph or the graph cannot verify drafts.
         """
-        options = session_options(threads)
+        device = device or Device()
         try:
-            session = (device or Device()).session(str(model.graph), options)
+            session = device.session(str(model.graph), session_options(threads))
+        except SpecdecError:
+            raise
         except Exception as error:
             reason = str(error).splitlines()[0]
             raise SpecdecError(f"cannot load {model.graph}", reason, "export the model again") from error
         signature = read_signature(session, model.graph, model.vocab_size)
-        return cls(session, signature, capacity, exact)
+        _check_attention(signature, device)
+        return cls(session, signature, capacity, exact, device)
 
     @property
     def length(self) -> int:
@@ -103,13 +113,12 @@ class Decoder:
         that the next pass overwrites. Raises Cancelled when `terminate` stopped it; the cache is then unchanged.
         """
         count, start = len(tokens), self.cache.length
-        padding = int(self.exact and count % ATTENTION_TILE == 1)
-        width = count + padding
-        rows = (
-            min(width, max(keep, 1 + self.exact - padding) + padding)
-            if keep and self.signature.keeps_rows
-            else width
-        )
+        width = self.padding.width(count)
+        if width > self.widest:
+            return self._in_pieces(tokens, keep)
+        padding, rows = width - count, width
+        if keep and self.signature.keeps_rows:
+            rows = min(width, self.padding.width(keep + padding))
         binding = self._binding(width, rows)
         binding.ids[0, :count] = tokens
         binding.ids[0, count:] = tokens[-1]
@@ -118,6 +127,22 @@ class Decoder:
         self.cache.advance(binding.io, start + count)
         logits = binding.logits[: rows - padding]
         return logits[-keep:] if keep else logits
+
+    def _in_pieces(self, tokens: Sequence[int], keep: int) -> NDArray[np.float32]:
+        """Several passes in place of one that is too wide; the cache is unchanged when one of them is stopped."""
+        start, wanted = self.length, len(tokens) - keep if keep else 0
+        rows = []
+        try:
+            for at in range(0, len(tokens), self.widest):
+                piece = tokens[at : at + self.widest]
+                kept = min(len(piece), max(1, at + len(piece) - wanted))
+                logits = self.forward(piece, keep=kept)
+                if at + len(piece) > wanted:
+                    rows.append(logits.copy())
+        except Cancelled:
+            self.rollback(start)
+            raise
+        return np.concatenate(rows)
 
     def rollback(self, length: int) -> None:
         """Forget every token from position `length` on."""
@@ -190,3 +215,13 @@ class Decoder:
             self._logits = np.empty(size, self.signature.logits_type)
             self._bindings.clear()
         return self._logits[:size].reshape(rows, self.vocab_size)
+
+
+def _check_attention(signature: Signature, device: Device) -> None:
+    """Refuse what computes wrong logits in silence."""
+    if device.name == "dml" and signature.shares_buffer:
+        raise SpecdecError(
+            "this model cannot run on device 'dml'",
+            "DirectML's GroupQueryAttention forgets the past in passes over several tokens, so drafts cannot be checked",
+            "use device webgpu, or a model without GroupQueryAttention (as Optimum exports)",
+        )

@@ -1,11 +1,14 @@
 """Where a model runs: device names and what ONNX Runtime offers for them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.plugin import PACKAGES, obstacle, plugin_devices, plugin_version
 
 PROVIDERS = {
     "cpu": "CPUExecutionProvider",
@@ -13,7 +16,17 @@ PROVIDERS = {
     "dml": "DmlExecutionProvider",
     "webgpu": "WebGpuExecutionProvider",
 }
+AUTO = "auto"
+"""The device that is chosen by measuring all that are usable."""
+
 _EXTRAS = {"cpu": "cpu", "cuda": "cuda", "dml": "directml", "webgpu": "webgpu"}
+# TF32 rounds float32 products to 10 bits; a requested-size arena leaves the rest of the card to the other model.
+_CUDA = {"use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+_OPTIONS = {"cuda": _CUDA, "webgpu": {"validationMode": "disabled", "powerPreference": "high-performance"}}
+_CAUSES = {
+    "cuda": "install the CUDA and cuDNN libraries: pip install 'onnxruntime-gpu[cuda,cudnn]'",
+    "webgpu": "install the graphics driver (on Linux also the Vulkan loader, libvulkan1), or use device cpu",
+}
 
 
 def session_options(threads: int = 0) -> Any:
@@ -38,31 +51,90 @@ class Device:
     """One execution provider and its options."""
 
     name: str = "cpu"
-    options: dict[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def provider(self) -> str:
         """The name ONNX Runtime knows this device by."""
         return PROVIDERS[self.name]
 
+    @property
+    def fingerprint(self) -> str:
+        """What measurements on this device depend on, besides model, machine and ONNX Runtime."""
+        if self.name == "cpu":
+            return self.name
+        version = plugin_version(self.provider) if self._is_plugin else ""
+        return f"{self.name} {version} {sorted(self.options.items())}"
+
+    @property
+    def _is_plugin(self) -> bool:
+        return self.provider in PACKAGES and not obstacle(self.provider)
+
     def session(self, path: str, options: ort.SessionOptions) -> Any:
-        """Open the graph at `path` here, with the CPU provider behind it for what this device lacks."""
-        providers: list[Any] = [(self.provider, self.options)]
+        """Open the graph at `path` here, with the CPU provider behind it for what this device lacks.
+
+        Raises SpecdecError when the provider does not start.
+        """
+        try:
+            session = self._session(path, options)
+        except Exception as error:
+            if "EP_FAIL" in str(error):
+                raise self._not_started(str(error).strip().splitlines()[0].rpartition(". ")[2]) from error
+            raise
+        if self.provider not in session.get_providers():
+            raise self._not_started(f"onnxruntime {ort.__version__} could not load {self.provider}")
+        return session
+
+    def _session(self, path: str, options: ort.SessionOptions) -> Any:
+        if self._is_plugin:
+            options.add_provider_for_devices(plugin_devices(self.provider)[:1], dict(self.options))
+            return ort.InferenceSession(path, options)
+        if self.name == "cuda" and hasattr(ort, "preload_dlls"):
+            ort.preload_dlls()
+        providers: list[Any] = [(self.provider, dict(self.options))]
         if self.name != "cpu":
             providers.append(PROVIDERS["cpu"])
         return ort.InferenceSession(path, options, providers=providers)
 
+    def _not_started(self, why: str) -> SpecdecError:
+        return SpecdecError(f"device {self.name!r} could not be started", why, _CAUSES.get(self.name, ""))
+
+    @property
+    def memory(self) -> str:
+        """The name of the memory that NumPy arrays are copied to and from: this device's own where it is reachable."""
+        return self.name if self.name in ("cuda", "dml") else "cpu"
+
+    def tensor(self, session: Any, shape: Sequence[int], dtype: type[np.generic]) -> Any:
+        """An OrtValue of zeros where `session` computes, in host memory if the provider offers nothing better."""
+        if self.name == "webgpu" and hasattr(session, "create_ortvalue_from_shape_and_type"):
+            return session.create_ortvalue_from_shape_and_type(shape, dtype, self.name)  # born as zeros
+        return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype), self.memory, 0)
+
 
 def lacks(name: str) -> str:
     """Why the device called `name` cannot be used here; empty when it can."""
-    if PROVIDERS[name] in ort.get_available_providers():
+    provider = PROVIDERS[name]
+    if provider in ort.get_available_providers():
         return ""
-    return f"this onnxruntime {ort.__version__} has no {PROVIDERS[name]}"
+    if provider in PACKAGES:
+        return obstacle(provider)
+    return f"this onnxruntime {ort.__version__} has no {provider}"
 
 
 def remedy(name: str) -> str:
     """How to get the provider of the device called `name`."""
     return f"pip install 'specdec-onnx[{_EXTRAS[name]}]' in an environment without another onnxruntime"
+
+
+def usable_devices() -> list[str]:
+    """Names of the devices whose providers are installed, the CPU among them."""
+    return [name for name in PROVIDERS if not lacks(name)]
+
+
+def check_name(name: str) -> None:
+    """Raise SpecdecError for a name that is neither a device nor `auto`."""
+    if name not in PROVIDERS and name != AUTO:
+        raise SpecdecError(f"unknown device {name!r}", fix=f"choose one of {', '.join((*PROVIDERS, AUTO))}")
 
 
 def find_device(name: str) -> Device:
@@ -71,4 +143,4 @@ def find_device(name: str) -> Device:
         raise SpecdecError(f"unknown device {name!r}", fix=f"choose one of {', '.join(PROVIDERS)}")
     if why := lacks(name):
         raise SpecdecError(f"device {name!r} is not available", why, remedy(name))
-    return Device(name)
+    return Device(name, _OPTIONS.get(name, {}))

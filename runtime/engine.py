@@ -13,9 +13,10 @@ from specdec_onnx.models.tokenizer import Tokenizer
 from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.costs import MEASURING_ROOM, Curve
-from specdec_onnx.runtime.decoder import SPARE_ROWS, Cancelled, Decoder
+from specdec_onnx.runtime.decoder import Cancelled, Decoder
 from specdec_onnx.runtime.device import find_device
 from specdec_onnx.runtime.generator import Generator, Step
+from specdec_onnx.runtime.padding import SPARE_ROWS
 from specdec_onnx.runtime.prefill import Progress, Tape
 from specdec_onnx.runtime.profile import Profile, profile_draft, profile_target
 from specdec_onnx.runtime.proposer.suffix import Suffix

@@ -14,9 +14,11 @@ from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.places import cache_folder
 from specdec_onnx.runtime.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curve, measure_curve
 from specdec_onnx.runtime.decoder import Decoder
-from specdec_onnx.runtime.identity import Identity, check_identity
+from specdec_onnx.runtime.identity import Identity
+from specdec_onnx.runtime.padding import Padding
+from specdec_onnx.runtime.selftest import settle_padding, settle_width
 
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +30,37 @@ class Profile:
 
 
 def profile_target(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Profile:
-    """Costs and exactness of a target: stored ones, or measured now (a few seconds)."""
+    """Costs and exactness of a target: stored ones, or measured now (a few seconds); settles how its passes are cut."""
     file = _file(model, decoder, device, threads)
-    if stored := _read(file):
+    if stored := _recall(file, decoder):
         return Profile(_curve(stored), Identity(stored["max_difference"]))
-    profile = Profile(measure_curve(decoder, TARGET_WIDTHS), check_identity(decoder))
-    _store(file, _plain(profile.curve) | asdict(profile.identity))
+    settle_width(decoder)
+    identity = settle_padding(decoder)
+    profile = Profile(measure_curve(decoder, TARGET_WIDTHS), identity)
+    _store(file, _plain(profile.curve, decoder) | asdict(identity))
     return profile
 
 
 def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
-    """Costs of a draft model: stored ones, or measured now (a second or two)."""
+    """Costs of a draft model: stored ones, or measured now (a second or two); settles how its passes are cut."""
     file = _file(model, decoder, device, threads)
-    if stored := _read(file):
+    if stored := _recall(file, decoder):
         return _curve(stored)
+    settle_width(decoder)
     curve = measure_curve(decoder, DRAFT_WIDTHS)
-    _store(file, _plain(curve))
+    _store(file, _plain(curve, decoder))
     return curve
 
 
-def _plain(curve: Curve) -> dict[str, Any]:
-    return {"widths": curve.widths, "seconds": curve.seconds}
+def _recall(file: Path, decoder: Decoder) -> dict[str, Any]:
+    if stored := _read(file):
+        decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
+    return stored
+
+
+def _plain(curve: Curve, decoder: Decoder) -> dict[str, Any]:
+    padding = (decoder.padding.multiple, decoder.padding.tile)
+    return {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
 
 
 def _curve(stored: dict[str, Any]) -> Curve:
@@ -64,7 +76,7 @@ def _read(file: Path) -> dict[str, Any]:
         stored: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    return stored if {"widths", "seconds"} <= stored.keys() else {}
+    return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
 
 
 def _key(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> str:

@@ -10,6 +10,7 @@ from support.tiny import export_tiny
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generator import Step
+from specdec_onnx.runtime.padding import SPARE_ROWS
 
 PROMPT = "the rain in the"
 
@@ -127,10 +128,10 @@ def test_a_prompt_that_fills_the_context_is_refused_with_counts(folder: Path) ->
 @pytest.mark.parametrize("mode", ["plain", "suffix"])
 def test_the_models_last_position_can_be_reached(tmp_path: Path, mode: str) -> None:
     engine = load(export_tiny(tmp_path / "short", format="w8a8", seed=11, max_position_embeddings=64))
-    assert engine.context == 62
+    assert engine.context == 64 - SPARE_ROWS
     steps = list(engine.stream([5] * 40, mode=mode, max_new_tokens=100))
-    assert (len(engine.last.tokens), steps[-1].finish_reason) == (22, "context")
-    with pytest.raises(SpecdecError, match="room for 2 to 62"):
+    assert (len(engine.last.tokens), steps[-1].finish_reason) == (24 - SPARE_ROWS, "context")
+    with pytest.raises(SpecdecError, match=f"room for 2 to {64 - SPARE_ROWS}"):
         load(tmp_path / "short", context=1000)
 
 

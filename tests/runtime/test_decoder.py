@@ -10,7 +10,8 @@ from support.tiny import export_tiny
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import ATTENTION_TILE, Cancelled, Decoder
+from specdec_onnx.runtime.decoder import Cancelled, Decoder
+from specdec_onnx.runtime.padding import ATTENTION_TILE
 
 FORMATS = ("fp32", "int8", "int4", "w8a8")
 CAPACITY = 96
