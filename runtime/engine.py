@@ -23,7 +23,7 @@ from specdec_onnx.runtime.proposer.suffix import Suffix
 from specdec_onnx.runtime.rules import make_rule
 from specdec_onnx.runtime.sampling import Parameters
 from specdec_onnx.runtime.speculation import Speculation
-from specdec_onnx.runtime.template import Message, render
+from specdec_onnx.runtime.template import prompt_tokens
 
 DEFAULT_CONTEXT = 8192
 """Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
@@ -149,9 +149,10 @@ class Engine:
             self.speculation.draft.tape.cut(0)
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
-        tokens = (
-            self._encode(prompt, system, raw) if isinstance(prompt, str) else [int(token) for token in prompt]
-        )
+        if isinstance(prompt, str):
+            tokens = prompt_tokens(self.pair.target, prompt, system=system, raw=raw)
+        else:
+            tokens = [int(token) for token in prompt]
         if not tokens:
             raise SpecdecError("the prompt is empty", fix="give it at least one character")
         if len(tokens) >= self.context:
@@ -163,14 +164,6 @@ class Engine:
         if not all(0 <= token < self._vocab_size for token in tokens):
             raise SpecdecError(f"a token id is outside the vocabulary of {self._vocab_size}")
         return tokens
-
-    def _encode(self, prompt: str, system: str | None, raw: bool) -> list[int]:
-        model = self.pair.target
-        if raw or model.chat_template is None:
-            opening = [model.bos_token_id] if model.adds_bos and model.bos_token_id is not None else []
-            return [*opening, *self.tokenizer.encode(prompt)]
-        messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        return self.tokenizer.encode(render(model, [*messages, {"role": "user", "content": prompt}]))
 
     def _steps(
         self,

@@ -34,6 +34,17 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
         raise SpecdecError(f"the chat template of {model.name} failed", str(error)) from error
 
 
+def prompt_tokens(
+    model: ModelFolder, text: str, *, system: str | None = None, raw: bool = False
+) -> list[int]:
+    """The token ids that a model sees for a user's message, or for plain text when `raw` or without a template."""
+    if raw or model.chat_template is None:
+        opening = [model.bos_token_id] if model.adds_bos and model.bos_token_id is not None else []
+        return [*opening, *model.tokenizer.encode(text)]
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    return model.tokenizer.encode(render(model, [*messages, {"role": "user", "content": text}]))
+
+
 @lru_cache(maxsize=8)
 def _compiled(source: str) -> Template:
     environment = ImmutableSandboxedEnvironment(
