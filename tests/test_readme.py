@@ -49,3 +49,7 @@ def test_export_example_parses(arguments: list[str]) -> None:
 def test_there_is_an_example_of_each_command() -> None:
     assert {"run", "bench", "demo"} <= {arguments[0] for arguments in arguments_of("specdec")}
     assert arguments_of("specdec-export")
+
+
+def test_the_desktop_example_is_the_tested_one() -> None:
+    assert f"```python\n{(ROOT / 'tests/examples/desktop_window.py').read_text()}```" in README
