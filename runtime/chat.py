@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.generator import Step
 from specdec_onnx.runtime.template import Message, render
+from specdec_onnx.runtime.transcript import Transcript
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
@@ -20,7 +21,7 @@ class Chat:
     def __init__(self, engine: "Engine", system: str | None = None) -> None:
         self._engine, self._suffix = engine, engine.speculation.suffix()
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        self._text, self._tokens = "", list[int]()  # what the model last read and wrote
+        self._transcript = Transcript(engine.pair.target)
 
     def send(self, text: str, **ask: Any) -> Iterator[Step]:
         """Ask and stream the answer; takes what `Engine.stream` takes.
@@ -41,7 +42,7 @@ class Chat:
 
     def _answer(self, messages: list[Message], **ask: Any) -> Iterator[Step]:
         prompt = render(self._engine.pair.target, messages)
-        tokens = self._encode(prompt)
+        tokens = self._transcript.encode(prompt)
         steps = self._engine.stream(tokens, suffix=self._suffix, **ask)
         self.messages = messages
         return self._recorded(steps, prompt, tokens)
@@ -56,22 +57,7 @@ class Chat:
                 written.extend(step.tokens)
                 yield step
         finally:
-            self._remember(prompt, tokens, message["content"], written)
-
-    def _remember(self, prompt: str, tokens: list[int], answer: str, written: list[int]) -> None:
-        """Keep the written tokens if they spell the answer (a stop string or half a character may say otherwise)."""
-        target = self._engine.pair.target
-        while written and written[-1] in target.eos_token_ids:
-            written.pop()
-        if target.tokenizer.decode(written) == answer:
-            self._text, self._tokens = prompt + answer, [*tokens, *written]
-
-    def _encode(self, prompt: str) -> list[int]:
-        """Tokens of the prompt; the part that the model itself wrote keeps the very tokens that it wrote."""
-        encode = self._engine.pair.target.tokenizer.encode
-        if not (self._text and prompt.startswith(self._text)):
-            return encode(prompt)
-        return [*self._tokens, *encode(prompt[len(self._text) :])]
+            self._transcript.remember(prompt, tokens, message["content"], written)
 
     def _last(self, role: str) -> int:
         places = [place for place, message in enumerate(self.messages) if message["role"] == role]

@@ -1,0 +1,31 @@
+"""What a model last read and wrote, so that its own words keep their tokens when they are read again."""
+
+from collections.abc import Sequence
+
+from specdec_onnx.models.folder import ModelFolder
+
+
+class Transcript:
+    """Text and tokens of the newest prompt and answer.
+
+    A written answer, encoded again, may get other tokens than the model chose; the cache would then not fit.
+    """
+
+    def __init__(self, model: ModelFolder) -> None:
+        self._model = model
+        self._text, self._tokens = "", list[int]()
+
+    def encode(self, prompt: str) -> list[int]:
+        """Tokens of a prompt; where it begins with what was remembered, that part keeps its very tokens."""
+        encode = self._model.tokenizer.encode
+        if not (self._text and prompt.startswith(self._text)):
+            return encode(prompt)
+        return [*self._tokens, *encode(prompt[len(self._text) :])]
+
+    def remember(self, prompt: str, tokens: Sequence[int], answer: str, written: Sequence[int]) -> None:
+        """Keep an answer's tokens if they spell it (a stop string or half a character may say otherwise)."""
+        kept = list(written)
+        while kept and kept[-1] in self._model.eos_token_ids:
+            kept.pop()
+        if self._model.tokenizer.decode(kept) == answer:
+            self._text, self._tokens = prompt + answer, [*tokens, *kept]
