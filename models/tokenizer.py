@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from specdec_onnx.models.errors import SpecdecError
+
+# Reading one takes a second, and a pair has two that are mostly the same.
+_SHARED: WeakValueDictionary[tuple[type, bytes], Any] = WeakValueDictionary()
 
 
 class Tokenizer:
@@ -18,7 +23,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read `folder/tokenizer.json`; SpecdecError when it is missing or broken."""
+        """Read `folder/tokenizer.json`, or share one of the same content; SpecdecError when it is missing or broken."""
         from tokenizers import Tokenizer as Raw
 
         file = folder / "tokenizer.json"
@@ -26,8 +31,13 @@ class Tokenizer:
             raise SpecdecError(
                 f"no tokenizer in {folder}", "tokenizer.json is missing", "export or download the model again"
             )
+        content = file.read_bytes()
+        key = cls, sha256(content).digest()
+        if (known := _SHARED.get(key)) is not None:
+            return known
         try:
-            return cls(Raw.from_file(str(file)))
+            made = _SHARED[key] = cls(Raw.from_buffer(content))
+            return made
         except Exception as error:  # the library raises bare Exception
             raise SpecdecError(f"{file} is not a tokenizer", str(error), "export the model again") from error
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.tui.courtesy import step_back
 from specdec_onnx.tui.pieces import Piece, as_source
 from specdec_onnx.tui.session import Progress, Request, Round
 
@@ -95,7 +96,11 @@ def open_session(
     pair: str, device: str, *, draft: str | None = None, threads: int = 0, context: int | None = None
 ) -> EngineSession:
     """Load a pair; SpecdecError when it can't be run here."""
+    from specdec_onnx.models.pair import open_pair
     from specdec_onnx.runtime.engine import load
 
-    engine = load(pair, draft=draft, device=device, threads=threads, context=context)
+    # Reading a tokenizer keeps every other Python thread waiting, so that comes before stepping back.
+    models = open_pair(pair, draft)
+    step_back()
+    engine = load(models.path, draft=draft, device=device, threads=threads, context=context)
     return EngineSession(engine, Path(pair).resolve().name, device)
