@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.cache import make_cache
-from specdec_onnx.runtime.device import Device, session_options
+from specdec_onnx.runtime.device import PROVIDERS, Device, session_options
 from specdec_onnx.runtime.padding import NO_PADDING, PAIRS
 from specdec_onnx.runtime.signature import Signature, read_signature
 
@@ -21,6 +21,7 @@ UNLIMITED = 1 << 30
 """Widest pass of a device that no self-test has found fault with."""
 
 _KEPT_BINDINGS = 48
+_SMALL_INPUTS = {"input_ids", "position_ids", "num_logits_to_keep"}
 
 
 class Cancelled(Exception):
@@ -106,6 +107,16 @@ class Decoder:
             counts[part.ep_name] += len(part.get_nodes())
         return dict(counts.most_common())
 
+    def fallbacks(self) -> dict[str, int]:
+        """Operators that run on the CPU since the device lacks them, and how many of each; none for the CPU itself."""
+        if self.device.name == "cpu":
+            return {}
+        counts: Counter[str] = Counter()
+        for part in self.session.get_provider_graph_assignment_info():
+            if part.ep_name == PROVIDERS["cpu"]:
+                counts.update(node.op_type for node in part.get_nodes())
+        return dict(counts.most_common())
+
     def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
         """Append `tokens` (1 or more) and return their logits, [len(tokens), vocab_size].
 
@@ -176,6 +187,8 @@ class Decoder:
             binding.io.bind_ortvalue_input("attention_mask", mask)
         if "position_ids" in self.signature.inputs:
             binding.positions[0] = np.arange(start, total)
+        if self.device.name != "cpu":
+            self._bind_inputs(binding)
         if not self.signature.shares_buffer:
             self._bind_outputs(binding)
 
@@ -195,13 +208,18 @@ class Decoder:
         if self.signature.keeps_rows:
             given["num_logits_to_keep"] = np.array(0 if rows == width else rows, np.int64)
         values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in given.items()}
-        for name in values.keys() & self.signature.inputs:
-            io.bind_ortvalue_input(name, values[name])
         logits = self._rows(rows)
         values["logits"] = ort.OrtValue.ortvalue_from_numpy(logits[None])
         binding = _Binding(io, ids, positions, logits, [values, given])
+        self._bind_inputs(binding)
         self._bind_outputs(binding)
         return binding
+
+    def _bind_inputs(self, binding: _Binding) -> None:
+        """Bind what is small; a device other than the CPU takes its copy now, so later changes need a new binding."""
+        values = binding.alive[0]
+        for name in _SMALL_INPUTS & values.keys() & self.signature.inputs:
+            binding.io.bind_ortvalue_input(name, values[name])
 
     def _bind_outputs(self, binding: _Binding) -> None:
         binding.io.clear_binding_outputs()

@@ -105,8 +105,8 @@ class Device:
         return self.name if self.name in ("cuda", "dml") else "cpu"
 
     def tensor(self, session: Any, shape: Sequence[int], dtype: type[np.generic]) -> Any:
-        """An OrtValue of zeros where `session` computes, in host memory if the provider offers nothing better."""
-        if self.name == "webgpu" and hasattr(session, "create_ortvalue_from_shape_and_type"):
+        """An OrtValue of zeros in the memory where `session` computes."""
+        if self.name == "webgpu":
             return session.create_ortvalue_from_shape_and_type(shape, dtype, self.name)  # born as zeros
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype), self.memory, 0)
 

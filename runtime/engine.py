@@ -1,32 +1,28 @@
 """The public face: load a model or a pair once, then stream answers from it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import Pair, open_pair
 from specdec_onnx.models.tokenizer import Tokenizer
 from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
-from specdec_onnx.runtime.costs import MEASURING_ROOM, Curve
+from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Cancelled, Decoder
-from specdec_onnx.runtime.device import find_device
 from specdec_onnx.runtime.generator import Generator, Step
-from specdec_onnx.runtime.padding import SPARE_ROWS
+from specdec_onnx.runtime.loading import Loader, context_limit
+from specdec_onnx.runtime.placement import Placement
 from specdec_onnx.runtime.prefill import Progress, Tape
-from specdec_onnx.runtime.profile import Profile, profile_draft, profile_target
+from specdec_onnx.runtime.profile import Profile
 from specdec_onnx.runtime.proposer.suffix import Suffix
 from specdec_onnx.runtime.rules import make_rule
 from specdec_onnx.runtime.sampling import Parameters
 from specdec_onnx.runtime.speculation import Speculation
 from specdec_onnx.runtime.template import prompt_tokens
-
-DEFAULT_CONTEXT = 8192
-"""Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
 
 
 def load(
@@ -34,47 +30,35 @@ def load(
     *,
     draft: str | Path | None = None,
     device: str = "cpu",
+    draft_device: str | None = None,
     mode: str = "auto",
     threads: int = 0,
     context: int | None = None,
 ) -> "Engine":
     """Open the pair (or single model) at `path`, ready to answer.
 
-    `draft` names a draft model for a single model; `mode` is the default way to speculate; `threads` 0 means the
-    physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures what forward
-    passes cost and tests exactness (seconds; kept). Raises SpecdecError.
+    `draft` names a draft model for a single model; `device` is cpu, cuda, dml, webgpu or auto (the fastest by
+    measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
+    0 means the physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures
+    what forward passes cost and tests exactness (seconds; kept). Raises SpecdecError, also when memory won't do.
     """
     pair = open_pair(Path(path), Path(draft) if draft else None)
-    limit = _context(pair.target, context)
-    target = _open(pair.target, device, threads, limit, exact=True)
-    profile = profile_target(pair.target, target, device, threads)
+    loader = Loader(context_limit(pair.target, context), threads)
+    draft_device = draft_device or device
+    loader.check(pair, device, draft_device)
+    placement, target, profile = loader.target(pair.target, device)
+    places = {"target": placement}
     if pair.draft is None:
-        return Engine(pair, target, profile, None, limit, mode)
-    drafter = _open(pair.draft, device, threads, limit, exact=False)
-    costs = profile_draft(pair.draft, drafter, device, threads)
-    return Engine(pair, target, profile, (drafter, costs), limit, mode)
-
-
-def _context(model: ModelFolder, asked: int | None) -> int:
-    """Tokens of prompt and answer: what was asked for if the model has it, with its last positions kept for padding."""
-    most = model.context_length - SPARE_ROWS
-    if asked is not None and not 2 <= asked <= most:
-        raise SpecdecError(
-            f"a context of {asked} tokens is not possible", f"{model.name} has room for 2 to {most}"
-        )
-    return min(asked or DEFAULT_CONTEXT, most)
-
-
-def _open(model: ModelFolder, device: str, threads: int, context: int, *, exact: bool) -> Decoder:
-    capacity = min(max(context + SPARE_ROWS, MEASURING_ROOM), model.context_length)
-    return Decoder.open(model, device=find_device(device), capacity=capacity, exact=exact, threads=threads)
+        return Engine(pair, target, profile, None, loader.context, mode, places)
+    places["draft"], drafter, costs = loader.draft(pair.draft, draft_device)
+    return Engine(pair, target, profile, (drafter, costs), loader.context, mode, places)
 
 
 class Engine:
     """A loaded target, its draft if there is one, and their caches; one answer at a time.
 
     `last` is the newest answer with its statistics, `identity` what the self-test found, `profile` and
-    `draft_cost` what forward passes cost.
+    `draft_cost` what forward passes cost, `placements` where target and draft run.
     """
 
     def __init__(
@@ -85,8 +69,10 @@ class Engine:
         draft: tuple[Decoder, Curve] | None,
         context: int,
         mode: str = "auto",
+        placements: Mapping[str, Placement] | None = None,
     ) -> None:
         self.pair, self.context, self.last = pair, context, Result()
+        self.placements = dict(placements or {})
         self.target, self.profile, self.identity = target, profile, profile.identity
         self.draft_cost = draft[1] if draft else None
         self._tape = Tape(target)

@@ -13,8 +13,8 @@ PACKAGES = {"WebGpuExecutionProvider": "onnxruntime_ep_webgpu"}
 @lru_cache
 def obstacle(provider: str) -> str:
     """Why the plugin of `provider` cannot be used; empty when it can. The first call registers its library."""
-    if not hasattr(ort, "register_execution_provider_library"):
-        return f"onnxruntime {ort.__version__} takes no plugins"
+    if not hasattr(ort.InferenceSession, "create_ortvalue_from_shape_and_type"):
+        return f"onnxruntime {ort.__version__} cannot keep a cache in a plugin's memory"
     try:
         package = importlib.import_module(PACKAGES[provider])
         ort.register_execution_provider_library(_short_name(provider), package.get_library_path())

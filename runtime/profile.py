@@ -31,7 +31,7 @@ class Profile:
 
 def profile_target(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Profile:
     """Costs and exactness of a target: stored ones, or measured now (a few seconds); settles how its passes are cut."""
-    file = _file(model, decoder, device, threads)
+    file = _file(model, device, threads, decoder.exact)
     if stored := _recall(file, decoder):
         return Profile(_curve(stored), Identity(stored["max_difference"]))
     settle_width(decoder)
@@ -43,13 +43,19 @@ def profile_target(model: ModelFolder, decoder: Decoder, device: str, threads: i
 
 def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
     """Costs of a draft model: stored ones, or measured now (a second or two); settles how its passes are cut."""
-    file = _file(model, decoder, device, threads)
+    file = _file(model, device, threads, decoder.exact)
     if stored := _recall(file, decoder):
         return _curve(stored)
     settle_width(decoder)
     curve = measure_curve(decoder, DRAFT_WIDTHS)
     _store(file, _plain(curve, decoder))
     return curve
+
+
+def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -> Curve | None:
+    """Costs that were measured before; None when they were not."""
+    stored = _read(_file(model, device, threads, exact))
+    return _curve(stored) if stored else None
 
 
 def _recall(file: Path, decoder: Decoder) -> dict[str, Any]:
@@ -67,8 +73,8 @@ def _curve(stored: dict[str, Any]) -> Curve:
     return Curve(tuple(stored["widths"]), tuple(stored["seconds"]))
 
 
-def _file(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Path:
-    return cache_folder() / "profiles" / f"{_key(model, decoder, device, threads)}.json"
+def _file(model: ModelFolder, device: str, threads: int, exact: bool) -> Path:
+    return cache_folder() / "profiles" / f"{_key(model, device, threads, exact)}.json"
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -79,8 +85,8 @@ def _read(file: Path) -> dict[str, Any]:
     return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
 
 
-def _key(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> str:
-    parts: list[Any] = [_VERSION, device, threads, decoder.exact, ort.__version__]
+def _key(model: ModelFolder, device: str, threads: int, exact: bool) -> str:
+    parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
     parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
     for file in sorted(model.graph.parent.iterdir()):
         status = file.stat()

@@ -9,7 +9,7 @@ from specdec_onnx.runtime.padding import EIGHTS, PADDINGS
 
 _WIDE, _NARROW = 128, 8
 _WIDTHS = (_WIDE, 64, 24)
-_WRONG = 0.3
+_WRONG = 0.1
 
 
 def settle_width(decoder: Decoder) -> None:

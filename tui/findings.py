@@ -12,6 +12,8 @@ from specdec_onnx.tui.inventory import gigabytes
 def tables(findings: Mapping[str, Any]) -> RenderableType:
     """The machine, its devices and, if one was loaded, the pair."""
     parts: list[RenderableType] = [_machine(findings["machine"]), _devices(findings["devices"])]
+    if memory := findings.get("memory"):
+        parts.append(_memory(memory))
     if pair := findings.get("pair"):
         parts += [_pair(pair), _models(pair["models"]), _costs(pair)]
     return Group(*parts)
@@ -45,22 +47,35 @@ def _devices(devices: Mapping[str, Mapping[str, str]]) -> Table:
     return table
 
 
+def _memory(memory: Mapping[str, Any]) -> Table:
+    table = _table("memory, predicted", "", "weights", "KV cache, full", "working")
+    for role, need in memory["models"].items():
+        table.add_row(role, *(gigabytes(need[part]) for part in ("weights", "cache", "working")))
+    table.add_row("together", memory["text"])
+    return table
+
+
 def _pair(pair: Mapping[str, Any]) -> Table:
     table = _table(pair["name"])
     exact = pair["identity"] == "bit-identical"
     table.add_row("speculative output", f"[{'green' if exact else 'yellow'}]{pair['identity']}[/]")
     table.add_row("runs on", f"{pair['device']}, threads: {pair['threads']}")
+    if pair["draft_device"]:
+        table.add_row("draft runs on", pair["draft_device"])
     table.add_row("context", f"{pair['context']} tokens")
     table.add_row("modes", ", ".join(pair["modes"]))
     return table
 
 
 def _models(models: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = _table("memory", "", "format", "weights", "KV cache, full", "nodes")
+    table = _table("models", "", "format", "weights", "KV cache, full", "nodes")
     for role, model in models.items():
         nodes = ", ".join(
             f"{count} {name.removesuffix('ExecutionProvider')}" for name, count in model["nodes"].items()
         )
+        if model["fallbacks"]:
+            lacking = ", ".join(f"{count} {name}" for name, count in model["fallbacks"].items())
+            nodes = f"{nodes} (the device lacks {lacking})"
         table.add_row(
             role,
             str(model["format"] or "–"),

@@ -35,7 +35,12 @@ def add_engine_arguments(parser: argparse.ArgumentParser, *, pair_optional: bool
     group.add_argument(
         "--draft", type=Path, metavar="FOLDER", help="use this draft model in place of the pair's"
     )
-    group.add_argument("--device", default="cpu", help="where to run (default: %(default)s)")
+    group.add_argument(
+        "--device",
+        default="cpu",
+        help="cpu, cuda, dml, webgpu, or auto for the fastest by measurement (default: %(default)s)",
+    )
+    group.add_argument("--draft-device", metavar="DEVICE", help="where the draft runs, when it is elsewhere")
     group.add_argument(
         "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
     )
@@ -76,5 +81,10 @@ def load_engine(args: argparse.Namespace) -> "Engine":
     from specdec_onnx.tui.pairs import locate
 
     return load(
-        locate(args.pair), draft=args.draft, device=args.device, threads=args.threads, context=args.context
+        locate(args.pair),
+        draft=args.draft,
+        device=args.device,
+        draft_device=args.draft_device,
+        threads=args.threads,
+        context=args.context,
     )

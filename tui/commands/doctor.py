@@ -27,8 +27,10 @@ def run(args: argparse.Namespace) -> int:
     if args.pair:
         from specdec_onnx.tui.options import load_engine
 
+        findings["memory"] = _memory(args)
+        print(f"needs about {findings['memory']['text']}", file=sys.stderr)
         print("loading (the first time, also measuring what it costs on this machine)", file=sys.stderr)
-        findings["pair"] = _pair(load_engine(args), args.device, args.threads)
+        findings["pair"] = _pair(load_engine(args), args.threads)
     if args.json:
         print(json.dumps(findings, indent=2, ensure_ascii=False))
         return 0
@@ -48,14 +50,33 @@ def _devices() -> dict[str, dict[str, str]]:
     return {name: {"lacks": why, "remedy": remedy(name) if why else ""} for name, why in missing.items()}
 
 
-def _pair(engine: "Engine", device: str, threads: int) -> dict[str, Any]:
+def _memory(args: argparse.Namespace) -> dict[str, Any]:
+    """What the pair will take, predicted from its files, and what there is."""
+    from dataclasses import asdict
+
+    from specdec_onnx.models.pair import open_pair
+    from specdec_onnx.runtime.footprint import available_memory
+    from specdec_onnx.runtime.loading import Loader, context_limit
+    from specdec_onnx.tui.inventory import gigabytes
+    from specdec_onnx.tui.pairs import locate
+
+    pair = open_pair(locate(args.pair), args.draft)
+    needs = Loader(context_limit(pair.target, args.context), args.threads).footprints(pair)
+    total, available = sum(need.total for need in needs.values()), available_memory()
+    text = gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else "")
+    models = {role: asdict(need) for role, need in needs.items()}
+    return {"text": text, "needed_bytes": total, "available_bytes": available, "models": models}
+
+
+def _pair(engine: "Engine", threads: int) -> dict[str, Any]:
     draft = engine.speculation.draft
     models = {"target": _model(engine.pair.target, engine.target)}
     if engine.pair.draft and draft:
         models["draft"] = _model(engine.pair.draft, draft.tape.decoder)
     return {
         "name": engine.pair.path.resolve().name,
-        "device": device,
+        "device": str(engine.placements["target"]),
+        "draft_device": str(engine.placements.get("draft", "")),
         "threads": threads or "physical cores",
         "context": engine.context,
         "modes": list(engine.modes),
@@ -75,6 +96,7 @@ def _model(model: "ModelFolder", decoder: "Decoder") -> dict[str, Any]:
         "weight_bytes": model.weight_bytes,
         "cache_bytes": decoder.cache.nbytes,
         "nodes": decoder.placement(),
+        "fallbacks": decoder.fallbacks(),
     }
 
 
