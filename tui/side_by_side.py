@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specdec_onnx.runtime.statistics import Statistics
-from specdec_onnx.tui.bench.measure import Run
+from specdec_onnx.tui.bench.contestant import Run
 from specdec_onnx.tui.wording import percent, rate, times
 
 BAR_WIDTH = 40

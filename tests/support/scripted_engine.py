@@ -13,7 +13,8 @@ from specdec_onnx.runtime.statistics import Statistics
 ANSWER = "one two three four five six seven eight"
 TOKENS_PER_ROUND = {"plain": 1, "suffix": 2, "draft": 4, "auto": 4}
 SECONDS_PER_ROUND = 0.125
-FIRST_TOKEN_SECONDS = 0.25
+FIRST_TOKEN_SECONDS = PREFILL_SECONDS = 0.25
+DRAFT_SHARE, VERIFY_SHARE = 0.25, 0.5
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Result:
 class ScriptedEngine:
     """Answers every prompt with `answers[mode]`, else with ANSWER; one token a word, a few tokens a step.
 
-    `before_step` is called with the number of each step, so that a test can interrupt there.
+    `before_step` is called with the number of each step, so that a test can interrupt there; `text_of` and
+    `seconds_of` say what a mode answers and what its rounds take.
     """
 
     def __init__(
@@ -57,6 +59,9 @@ class ScriptedEngine:
         self.pair = scripted_pair(draft="draft" in modes)
         self.target, self.identity = SimpleNamespace(), "bit-identical"
         self.forgotten: list[int] = []
+        self.context = 4096
+        self.text_of: Callable[[str], str] = lambda mode: self.answers.get(mode, ANSWER)
+        self.seconds_of: Callable[[str], float] = lambda mode: SECONDS_PER_ROUND
 
     def stream(
         self,
@@ -73,7 +78,8 @@ class ScriptedEngine:
         self.calls.append(call)
         self.last, self.cancelled = Result(), False
         self.last.statistics.first_token_seconds = FIRST_TOKEN_SECONDS
-        words = self.answers.get(call.mode, ANSWER).split()
+        self.last.statistics.prefill_seconds = PREFILL_SECONDS
+        words = self.text_of(call.mode).split()
         yield from self._steps(words[: call.parameters.max_new_tokens], call.mode, len(words))
 
     def generate(self, prompt: str, **ask: Any) -> str:
@@ -93,19 +99,19 @@ class ScriptedEngine:
         self.forgotten.append(len(self.calls))
 
     def _steps(self, words: Sequence[str], mode: str, wanted: int) -> Iterator[Step]:
-        width = TOKENS_PER_ROUND[mode]
+        width, seconds = TOKENS_PER_ROUND[mode], self.seconds_of(mode)
         for number, start in enumerate(range(0, len(words), width)):
             self.before_step(number)
             chunk = words[start : start + width]
             done = start + width >= len(words)
             reason = ("eos" if len(words) == wanted else "length") if done else None
             step = _step(chunk, mode, "cancelled" if self.cancelled else reason, first=start == 0)
-            self._observe(step)
+            self._observe(step, seconds)
             yield step
             if step.finish_reason:
                 return
 
-    def _observe(self, step: Step) -> None:
+    def _observe(self, step: Step, seconds: float) -> None:
         self.last.text += step.text
         self.last.tokens += step.tokens
         self.last.finish_reason = step.finish_reason
@@ -113,7 +119,9 @@ class ScriptedEngine:
         drafted = len(step.tokens) - 1
         statistics.observe(["draft"] * drafted, drafted)
         statistics.new_tokens += len(step.tokens)
-        statistics.decode_seconds += SECONDS_PER_ROUND
+        statistics.decode_seconds += seconds
+        statistics.draft_seconds += DRAFT_SHARE * seconds
+        statistics.verify_seconds += VERIFY_SHARE * seconds
 
 
 @dataclass

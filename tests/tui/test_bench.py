@@ -8,6 +8,7 @@ import pytest
 from support.scripted_engine import ANSWER, ScriptedEngine
 
 from specdec_onnx.runtime.costs import Curve
+from specdec_onnx.tui.bench.contestant import Mode
 from specdec_onnx.tui.bench.measure import measure
 from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.cli import main
@@ -67,8 +68,56 @@ def test_plain_is_always_measured(engine: ScriptedEngine) -> None:
     assert list(bench()["modes"]) == ["plain", "suffix", "draft", "auto"]
 
 
-def test_sampled_answers_are_not_compared(engine: ScriptedEngine) -> None:
+def test_sampled_answers_are_compared_when_a_seed_couples_them(engine: ScriptedEngine) -> None:
     assert bench("--temperature", "0.8")["modes"]["auto"]["identical_to_plain"] is None
+    assert all(call.parameters.seed is None for call in engine.calls)
+    engine.answers["suffix"] = ROUND_TRIP
+    modes = bench("--temperature", "0.8", "--seed", "7")["modes"]
+    assert (modes["auto"]["identical_to_plain"], modes["suffix"]["identical_to_plain"]) == (4, 0)
+    assert engine.calls[-1].parameters.seed == 7
+
+
+def test_rates_with_and_without_the_prompt(engine: ScriptedEngine) -> None:
+    auto = bench("--modes", "auto")["modes"]["auto"]
+    assert auto["decode_tokens_per_second"] == 32.0
+    assert auto["end_to_end_tokens_per_second"] == round(8 / (0.25 + 0.25), 3)
+
+
+def test_acceptance_by_position_and_source(engine: ScriptedEngine) -> None:
+    modes = bench("--modes", "plain,draft")["modes"]
+    assert modes["draft"]["drafted_by_position"] == [8, 8, 8]  # four prompts, two rounds each
+    assert modes["draft"]["acceptance_by_position"] == [1.0, 1.0, 1.0]
+    assert modes["draft"]["acceptance_by_source"] == {"draft": 1.0}
+    assert modes["plain"]["acceptance_by_position"] == []
+
+
+def test_time_is_split(engine: ScriptedEngine) -> None:
+    draft = bench("--modes", "draft", "--limit", "1")["modes"]["draft"]
+    seconds = [draft[f"{part}_seconds"] for part in ("draft", "verify", "host", "decode")]
+    assert seconds == [0.0625, 0.125, 0.0625, 0.25]  # a quarter, a half and a quarter of two rounds
+
+
+def test_repeats_show_their_spread(engine: ScriptedEngine) -> None:
+    assert bench("--modes", "draft")["modes"]["draft"]["spread"] is None
+    seconds = iter([1.0, 0.1, 0.3, 0.2])  # the first one warms up
+    engine.seconds_of = lambda mode: next(seconds) if mode == "draft" else 0.2
+    draft = bench("--modes", "draft", "--limit", "1", "--repeat", "3")["modes"]["draft"]
+    assert draft["decode_tokens_per_second"] == 20.0 and draft["speedup"]["overall"] == 4.0
+    assert draft["spread"]["decode_tokens_per_second"] == [13.333, 40.0]
+    assert draft["spread"]["speedup"] == [2.667, 8.0]
+
+
+def test_a_repeat_that_differs_is_no_identical_answer(engine: ScriptedEngine) -> None:
+    texts = iter([ANSWER, ANSWER, ROUND_TRIP])
+    engine.text_of = lambda mode: next(texts) if mode == "draft" else ANSWER
+    modes = bench("--modes", "draft", "--limit", "1", "--repeat", "2")["modes"]
+    assert modes["draft"]["identical_to_plain"] == 0 and modes["plain"]["identical_to_plain"] == 1
+
+
+def test_peak_memory_and_noise_are_told(engine: ScriptedEngine) -> None:
+    figures = bench("--modes", "plain", "--repeat", "2")
+    assert figures["peak_memory_bytes"] > 10e6
+    assert figures["noise"]["plain_spread"] == 0.0 and isinstance(figures["noise"]["warnings"], list)
 
 
 def test_settings_reach_the_engine(engine: ScriptedEngine) -> None:
@@ -121,7 +170,7 @@ def test_modes_take_turns_at_going_first(engine: ScriptedEngine) -> None:
     from specdec_onnx.runtime.sampling import Parameters
 
     prompts = [Prompt("all", (str(number),)) for number in range(2)]
-    list(measure(engine, prompts, ["plain", "draft"], Parameters()))  # type: ignore[arg-type]
+    list(measure([Mode(engine, mode, Parameters()) for mode in ("plain", "draft")], prompts))  # type: ignore[arg-type]
     measured = [(call.prompt, call.mode) for call in engine.calls[2:]]
     assert measured == [("0", "plain"), ("0", "draft"), ("1", "draft"), ("1", "plain")]
 

@@ -2,15 +2,13 @@
 
 import os
 import platform
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from specdec_onnx.tui.bench import processor
 
 if TYPE_CHECKING:
     from specdec_onnx.models.folder import ModelFolder
     from specdec_onnx.models.pair import Pair
-
-INT8_FEATURES = ("avx2", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
-"""Processor flags that decide how fast int8 multiplies."""
 
 
 def machine() -> dict[str, Any]:
@@ -18,9 +16,12 @@ def machine() -> dict[str, Any]:
     import onnxruntime
 
     return {
-        "processor": _processor(),
-        "features": [flag for flag in INT8_FEATURES if flag in _cpuinfo("flags", "Features").split()],
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": processor.name(),
+        "features": processor.features(),
+        "cores": processor.logical_cores(),
+        "physical_cores": processor.physical_cores(),
+        "governor": processor.governor() or None,
+        "on_battery": processor.on_battery(),
         "memory_bytes": _memory(),
         "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
@@ -42,18 +43,6 @@ def _describe(model: "ModelFolder") -> dict[str, Any]:
         "weight_bytes": model.weight_bytes,
         "source": model.facts.get("source"),
     }
-
-
-def _processor() -> str:
-    return _cpuinfo("model name", "Model") or platform.processor() or platform.machine()
-
-
-def _cpuinfo(*keys: str) -> str:
-    """The first value of one of these keys; "" where the system has no such file."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    pairs = (line.partition(":") for line in lines)
-    return next((value.strip() for key, _, value in pairs if key.strip() in keys), "")
 
 
 def _memory() -> int | None:

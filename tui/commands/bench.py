@@ -1,10 +1,10 @@
 """`specdec bench`: is it faster, and is it the same?"""
 
 import argparse
-import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_arguments
@@ -12,15 +12,45 @@ from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_a
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.runtime.sampling import Parameters
-    from specdec_onnx.tui.bench.measure import Round, Run
+    from specdec_onnx.tui.bench.genai import Genai
     from specdec_onnx.tui.bench.prompts import Prompt
 
 MAX_NEW_TOKENS = 96
+OPPONENTS = ("ort-genai",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """PAIR, the prompts, the modes, and where the figures go."""
     add_engine_arguments(parser)
+    add_prompt_arguments(parser)
+    parser.add_argument(
+        "--modes",
+        type=modes_list,
+        metavar="A,B",
+        help=f"of {', '.join(MODES)} (default: all the pair can do)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the median of N runs counts, and their spread is shown (default: 1)",
+    )
+    parser.add_argument(
+        "--against", choices=OPPONENTS, help="let another installed program answer the same prompts in turn"
+    )
+    parser.add_argument(
+        "--against-pair",
+        type=Path,
+        metavar="FOLDER",
+        help="what it runs, such as an int4 export (default: PAIR)",
+    )
+    parser.add_argument("--json", metavar="OUT", help="write the figures to this file, or - for stdout")
+    add_sampling_arguments(parser)
+
+
+def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which prompts are answered, and how they are given."""
     parser.add_argument(
         "--prompts",
         type=Path,
@@ -34,38 +64,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw", action="store_true", help="give prompts to the model without the chat template"
     )
-    parser.add_argument(
-        "--modes", type=_modes, metavar="A,B", help=f"of {', '.join(MODES)} (default: all the pair can do)"
-    )
-    parser.add_argument(
-        "--repeat", type=int, default=1, metavar="N", help="the median of N runs counts (default: 1)"
-    )
-    parser.add_argument("--json", metavar="OUT", help="write the figures to this file, or - for stdout")
-    add_sampling_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and report; progress goes to stderr. What was measured before a Ctrl-C is still reported."""
+    from specdec_onnx.tui.bench.noise import Watch
     from specdec_onnx.tui.bench.output import report
-    from specdec_onnx.tui.bench.prompts import built_in_prompts, read_prompts
+    from specdec_onnx.tui.bench.session import Session, forward_costs
     from specdec_onnx.tui.options import load_engine, parameters
 
-    _positive("--limit", args.limit)
-    _positive("--repeat", args.repeat)
-    if args.prompts:
-        prompts = read_prompts(args.prompts, limit=args.limit, all_turns=args.all_turns)
-    else:
-        prompts = built_in_prompts(limit=args.limit)
-    settings = parameters(args, max_new_tokens=MAX_NEW_TOKENS, seed=0)
+    positive("--limit", args.limit)
+    positive("--repeat", args.repeat)
+    prompts, settings = _prompts(args), parameters(args, max_new_tokens=MAX_NEW_TOKENS)
+    _check_opponent(args, settings)
+    watch = Watch()
     engine = load_engine(args)
-    modes = _available(engine, args.modes)
-    costs = _costs(engine)
-    rounds, complete = _measure(engine, prompts, modes, settings, args)
-    report(_figures(engine, rounds, settings, costs), args.json)
-    return 0 if complete else 130
+    modes = _available(engine, args.modes, against=args.against)
+    session = Session(engine, prompts, modes, settings, args.raw, args.repeat)
+    costs = forward_costs(engine)
+    with _opponent(args, engine) as opponent:
+        rounds = session.rounds(opponent)
+    figures = session.figures(rounds, costs, watch)
+    if opponent is not None:
+        from specdec_onnx.tui.bench import against
+
+        found = against.figures(opponent, engine, rounds, figures["modes"]["auto"])
+        figures["against"] = {args.against: found}
+    report(figures, args.json)
+    return 0 if len(rounds) == len(prompts) else 130
 
 
-def _modes(text: str) -> list[str]:
+def modes_list(text: str) -> list[str]:
     """The list behind --modes; plain comes first, for the others are compared with it."""
     names = text.split(",")
     if unknown := set(names) - set(MODES):
@@ -73,70 +102,46 @@ def _modes(text: str) -> list[str]:
     return list(dict.fromkeys(["plain", *names]))
 
 
-def _positive(flag: str, value: int | None) -> None:
+def positive(flag: str, value: int | None) -> None:
+    """Raise SpecdecError for a count below 1."""
     if value is not None and value < 1:
         raise SpecdecError(f"{flag} must be at least 1, not {value}")
 
 
-def _available(engine: "Engine", wanted: Sequence[str] | None) -> list[str]:
+def _prompts(args: argparse.Namespace) -> "list[Prompt]":
+    from specdec_onnx.tui.bench.prompts import built_in_prompts, read_prompts
+
+    if args.prompts:
+        return read_prompts(args.prompts, limit=args.limit, all_turns=args.all_turns)
+    return built_in_prompts(limit=args.limit)
+
+
+def _available(engine: "Engine", wanted: Sequence[str] | None, *, against: str | None) -> list[str]:
     if missing := set(wanted or ()) - set(engine.modes):
         raise SpecdecError(
             f"this pair has no mode {', '.join(sorted(missing))}",
             "a draft model is needed" if engine.pair.draft is None else "",
             f"--modes {','.join(engine.modes)}",
         )
-    return list(wanted or engine.modes)
+    names = list(wanted or engine.modes)
+    return list(dict.fromkeys([*names, "auto"])) if against else names
 
 
-def _costs(engine: "Engine") -> dict[str, float]:
-    from specdec_onnx.runtime.costs import TARGET_WIDTHS, measure_curve
+def _check_opponent(args: argparse.Namespace, settings: "Parameters") -> None:
+    if args.against is None:
+        if args.against_pair:
+            raise SpecdecError("--against-pair needs --against", fix=f"add --against {OPPONENTS[0]}")
+        return
+    from specdec_onnx.tui.bench.against import check_settings
+    from specdec_onnx.tui.bench.genai import require_installed
 
-    print("measuring the cost of a forward pass", file=sys.stderr)
-    engine.forget()
-    curve = measure_curve(engine.target, TARGET_WIDTHS)
-    milliseconds = (round(1e3 * seconds, 3) for seconds in curve.seconds)
-    return dict(zip(map(str, curve.widths), milliseconds, strict=True))
-
-
-def _measure(
-    engine: "Engine",
-    prompts: "Sequence[Prompt]",
-    modes: Sequence[str],
-    settings: "Parameters",
-    args: argparse.Namespace,
-) -> "tuple[list[Round], bool]":
-    """The rounds, and whether all prompts were measured."""
-    from specdec_onnx.tui.bench.measure import measure
-    from specdec_onnx.tui.progress import steps_on_stderr
-
-    rounds: list[Round] = []
-    with steps_on_stderr(len(prompts) * len(modes) * args.repeat) as advance:
-
-        def narrate(run: "Run") -> None:
-            advance(f"{run.category}, {run.mode}")
-
-        try:
-            rounds.extend(
-                measure(engine, prompts, modes, settings, raw=args.raw, repeat=args.repeat, on_run=narrate)
-            )
-        except KeyboardInterrupt:
-            print(f"stopped after {len(rounds)} of {len(prompts)} prompts", file=sys.stderr)
-    if not rounds:
-        raise KeyboardInterrupt
-    return rounds, len(rounds) == len(prompts)
+    require_installed()
+    check_settings(settings, device=args.device, all_turns=args.all_turns)
 
 
-def _figures(
-    engine: "Engine", rounds: "Sequence[Round]", settings: "Parameters", costs: dict[str, float]
-) -> dict[str, Any]:
-    from specdec_onnx.tui.bench.machine import describe_pair, machine
-    from specdec_onnx.tui.bench.report import summarize
+def _opponent(args: argparse.Namespace, engine: "Engine") -> "Genai | nullcontext[None]":
+    if args.against is None:
+        return nullcontext()
+    from specdec_onnx.tui.bench.against import opponent
 
-    return {
-        "prompts": len(rounds),
-        "modes": summarize(rounds, greedy=settings.greedy),
-        "machine": machine(),
-        "pair": describe_pair(engine.pair) | {"identity": str(engine.identity)},
-        "forward_cost_ms": costs,
-        "settings": {"max_new_tokens": settings.max_new_tokens, "temperature": settings.temperature},
-    }
+    return opponent(engine, args.against_pair, args.threads)

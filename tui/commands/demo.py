@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.tui.bench.measure import Run
+    from specdec_onnx.tui.bench.contestant import Run
 
 WARM_UP_TOKENS = 8
 
@@ -98,7 +98,7 @@ def _warm_up(engine: "Engine", mode: str) -> None:
 
 def _answer(engine: "Engine", prompt: str, mode: str, most: int, console: "Console") -> "Run":
     """Stream one answer to the terminal, from empty caches."""
-    from specdec_onnx.tui.bench.measure import Run
+    from specdec_onnx.tui.bench.contestant import Run
 
     engine.forget()
     console.rule(f"[bold]{mode}", align="left")

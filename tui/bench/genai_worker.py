@@ -1,0 +1,112 @@
+"""ONNX Runtime GenAI in a process of its own: JSON lines in, JSON lines out.
+
+The first line says what to load, each further one what to answer; the end of the input ends the process.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ngram": {"ngram_size": 3, "max_draft_tokens": 4},
+    "ngram-adaptive": {
+        "ngram_size": 4,
+        "max_draft_tokens": 8,
+        "ngram_chained_lookup": True,
+        "min_adaptive_k": 2,
+    },
+    "draft": {"max_draft_tokens": 4},
+    "draft-adaptive": {"max_draft_tokens": 4, "min_adaptive_k": 2},
+}
+"""Its ways to speculate, with the settings that its documentation starts from."""
+
+SPINNING_STOP = "session.force_spinning_stop"
+
+
+def needs_draft(mode: str) -> bool:
+    """Whether a mode of SETTINGS needs the draft model."""
+    return mode.startswith("draft")
+
+
+def main() -> None:
+    """Serve until the input ends. Whatever the libraries print goes to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends the input
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        _serve(json.loads(sys.stdin.readline()), answers)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
+        _say(answers, {"error": str(error).strip().splitlines()[0] if str(error).strip() else repr(error)})
+
+
+def _serve(wanted: Mapping[str, Any], answers: TextIO) -> None:
+    import onnxruntime_genai as og
+
+    from specdec_onnx.tui.bench.memory import peak_memory
+
+    models = {False: _load(wanted["target"], ["decoder"], wanted["threads"])}
+    if wanted["pair"]:
+        models[True] = _load(wanted["pair"], ["decoder", "draft"], wanted["threads"])
+    modes = [mode for mode in SETTINGS if needs_draft(mode) in models]
+    _say(answers, {"version": og.__version__, "modes": modes})
+    for line in sys.stdin:
+        ask = json.loads(line)
+        run = _answer(models[needs_draft(ask["mode"])], ask["mode"], ask["tokens"], ask["max_length"])
+        _say(answers, run | {"peak_memory_bytes": peak_memory()})
+
+
+def _load(folder: str, roles: Sequence[str], threads: int) -> Any:
+    """Open a model folder; two models in one process must not fight for the cores, one alone may spin."""
+    import onnxruntime_genai as og
+
+    session = {"intra_op_num_threads": threads} | ({SPINNING_STOP: "1"} if len(roles) > 1 else {})
+    config = og.Config(folder)
+    config.overlay(json.dumps({"model": {role: {"session_options": session} for role in roles}}))
+    return og.Model(config)
+
+
+def _answer(model: Any, mode: str, tokens: Sequence[int], max_length: int) -> dict[str, Any]:
+    """One greedy answer: its tokens, its times, and what speculation did."""
+    import onnxruntime_genai as og
+
+    parameters = og.GeneratorParams(model)
+    parameters.set_search_options(max_length=max_length, do_sample=False)
+    parameters.set_speculative_options(**SETTINGS[mode])
+    generator = og.Generator(model, parameters)
+    start = time.perf_counter()
+    generator.append_tokens(list(tokens))
+    prefilled = first = time.perf_counter()
+    while not generator.is_done():
+        generator.generate_next_token()
+        first = time.perf_counter() if first == prefilled else first
+    end = time.perf_counter()
+    answer = [int(token) for token in generator.get_sequence(0)[len(tokens) :]]
+    return {
+        "tokens": answer,
+        "prefill_seconds": prefilled - start,
+        "first_token_seconds": first - start,
+        "decode_seconds": end - prefilled,
+        **_counts(generator.get_speculative_stats(), len(answer)),
+    }
+
+
+def _counts(found: Mapping[str, Any], answered: int) -> dict[str, int]:
+    passes = int(found["target_forward_passes"]) + int(found["standard_fallback_steps"])
+    return {
+        "rounds": passes or answered,
+        "drafted": int(found["draft_tokens_proposed"]),
+        "accepted": int(found["draft_tokens_accepted"]),
+    }
+
+
+def _say(answers: TextIO, message: Mapping[str, Any]) -> None:
+    print(json.dumps(message), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
