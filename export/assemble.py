@@ -38,7 +38,7 @@ class ModelWriter:
     def __init__(self, checkpoint: Checkpoint, folder: Path, order: Order) -> None:
         """SpecdecError for an unknown family or a missing tensor; nothing is written yet."""
         self.checkpoint, self.folder, self.order = checkpoint, folder, order
-        self.architecture: Architecture = read_architecture(checkpoint.config)
+        self.architecture: Architecture = read_architecture(checkpoint.config, order.context)
         self._weights = Weights(checkpoint, self.architecture)
         self._positions = min(self.architecture.context, order.context)
         self.steps = self.architecture.layers + 2

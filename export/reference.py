@@ -53,9 +53,9 @@ class FedGraph(Graph):
 class FloatModel:
     """A checkpoint run in float32 over whole texts."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        """SpecdecError for a checkpoint that the exporter cannot read."""
-        self._look = read_architecture(checkpoint.config)
+    def __init__(self, checkpoint: Checkpoint, context: int = 0) -> None:
+        """As exported for `context` positions; SpecdecError for a checkpoint that the exporter cannot read."""
+        self._look = read_architecture(checkpoint.config, context)
         self._weights = Weights(checkpoint, self._look)
         self._sessions: dict[bytes, ort.InferenceSession] = {}
 
@@ -73,9 +73,7 @@ class FloatModel:
         graph.feed("residual", residual)
         graph.constant("seqlens_k", np.array([length - 1], np.int32))
         graph.constant("total_sequence_length", np.array(length, np.int32))
-        for name, table in zip(("cos_cache", "sin_cache"), self._look.rope.tables(length), strict=True):
-            graph.feed(name, table)
-        outputs = Block(graph, self._look, Float32()).layer(0, layer, "x", "residual")
+        outputs = Block(graph, self._look, Float32(), length).layer(0, layer, "x", "residual")
         empty = np.zeros((1, self._look.kv_heads, 0, self._look.head_dim), np.float32)
         graph.feeds |= {f"past_key_values.0.{kind}": empty for kind in ("key", "value")}
         return self._run(graph, outputs, x.shape)
@@ -83,10 +81,9 @@ class FloatModel:
     def _head(self, x: Array) -> Array:
         graph = FedGraph()
         graph.feed("x", x)
-        normed, _ = Block(graph, self._look, Float32()).norm(
-            "x", "", self._weights.final_norm(), "final_norm"
-        )
-        logits = Float32().linear(graph, normed, self._weights.head(), "logits")
+        block = Block(graph, self._look, Float32(), x.shape[1])
+        normed, _ = block.norm("x", "", self._weights.final_norm(), "final_norm")
+        logits = block.logits(normed, self._weights.head(), Float32(), "logits")
         return self._run(graph, [logits], (*x.shape[:2], self._look.vocabulary))[0]
 
     def _run(self, graph: FedGraph, outputs: Sequence[str], shape: Sequence[int]) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,22 @@ from specdec_onnx.models.errors import SpecdecError
 
 @dataclass(frozen=True)
 class Rope:
-    """Angle per position for each pair of a head's dimensions, and the factor on cosine and sine."""
+    """Angle per position for each pair of a head's first dimensions, and the factor on cosine and sine.
+
+    `beyond` replaces it in graphs of more than `limit` positions (LongRoPE).
+    """
 
     inverse_frequencies: tuple[float, ...]
     magnitude: float = 1.0
+    beyond: "Rope | None" = None
+    limit: int = 0
+
+    def within(self, positions: int) -> "Rope":
+        """The one for texts of so many positions; keys in a cache could not follow a change on the way."""
+        return self.beyond if self.beyond and positions > self.limit else replace(self, beyond=None, limit=0)
 
     def tables(self, positions: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Cosine and sine for positions 0 to `positions`-1: two float32 [positions, head_dim/2]."""
+        """Cosine and sine for positions 0 to `positions`-1: two float32 [positions, rotated dimensions/2]."""
         angles = np.outer(np.arange(positions), np.array(self.inverse_frequencies, np.float64))
         return (
             (np.cos(angles) * self.magnitude).astype(np.float32),
@@ -27,13 +36,32 @@ class Rope:
         )
 
 
-def read_rope(config: Mapping[str, Any], head_dim: int, context: int) -> Rope:
-    """The rotary embedding of a config.json (`rope_scaling` or the newer `rope_parameters`)."""
-    settings = dict(config.get("rope_parameters") or {}) | dict(config.get("rope_scaling") or {})
+def read_rope(config: Mapping[str, Any], head_dim: int, context: int, kind: str = "full_attention") -> Rope:
+    """The rotary embedding of a config.json (`rope_scaling` or the newer `rope_parameters`) for a kind of layer."""
+    settings = _settings(config, kind)
     theta = float(settings.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    base = theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    partial = settings.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    rotated = int(head_dim * float(partial))
+    base = theta ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
     if factors := config.get("rope_freq_factors"):
         return Rope(_tuple(base / np.array(factors, np.float64)))
+    return _scaled(base, settings, theta, context)
+
+
+def _settings(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """What config.json says, a kind of layer's own part of it where it has one."""
+    parameters = dict(config.get("rope_parameters") or {})
+    if kind in parameters:
+        return dict(parameters[kind])
+    if kind == "sliding_attention" and "rope_local_base_freq" in config:
+        return {"rope_theta": config["rope_local_base_freq"]}
+    original = {
+        key: config[key] for key in ("original_max_position_embeddings",) if config.get(key) is not None
+    }
+    return original | parameters | dict(config.get("rope_scaling") or {})
+
+
+def _scaled(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
     kind = str(settings.get("rope_type") or settings.get("type") or "default")
     if kind not in _SCALINGS:
         raise SpecdecError(
@@ -79,9 +107,30 @@ def _yarn(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, 
     return Rope(_tuple(base * (1 - ramp) + base / factor * ramp), float(magnitude))
 
 
+def _longrope(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
+    """LongRoPE (arXiv 2402.13753): searched factors for each frequency, other ones beyond the trained length."""
+    original = int(settings["original_max_position_embeddings"])
+    factor = float(settings.get("factor") or context / original)
+    stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    magnitude = float(settings.get("attention_factor") or stretched)
+    short, long = (
+        Rope(_tuple(base / np.array(settings[key], np.float64)), magnitude)
+        for key in ("short_factor", "long_factor")
+    )
+    return Rope(short.inverse_frequencies, magnitude, long, original)
+
+
 def _tuple(frequencies: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(float(value) for value in frequencies)
 
 
 # Dynamic NTK leaves the frequencies alone up to max_position_embeddings, and no graph reaches beyond.
-_SCALINGS = {"default": _default, "dynamic": _default, "linear": _linear, "llama3": _llama3, "yarn": _yarn}
+_SCALINGS = {
+    "default": _default,
+    "dynamic": _default,
+    "linear": _linear,
+    "llama3": _llama3,
+    "longrope": _longrope,
+    "su": _longrope,
+    "yarn": _yarn,
+}

@@ -48,7 +48,7 @@ class _Decoder:
 
     def __init__(self, graph: Graph, weights: Weights, architecture: Architecture, recipe: Recipe) -> None:
         self.graph, self.weights, self.look, self.recipe = graph, weights, architecture, recipe
-        self.block = Block(graph, architecture, recipe.body)
+        self.block = Block(graph, architecture, recipe.body, recipe.positions)
 
     def build(self, step: Step) -> None:
         total = self.look.layers + 2
@@ -63,7 +63,7 @@ class _Decoder:
         step("head", total, total)
 
     def _inputs(self) -> None:
-        graph, look = self.graph, self.look
+        graph = self.graph
         graph.input("input_ids", np.int64, [1, "sequence_length"])
         mask = graph.input("attention_mask", np.int64, [1, "total_length"])
         one = graph.constant("one_int", np.array([1]))
@@ -72,9 +72,6 @@ class _Decoder:
         length = graph.node("Shape", [mask], "mask_length", start=1, end=2)
         scalar = graph.node("Squeeze", [length], "total")
         graph.node("Cast", [scalar], "total_sequence_length", to=6)
-        cos, sin = look.rope.tables(self.recipe.positions)
-        graph.constant("cos_cache", cos)
-        graph.constant("sin_cache", sin)
 
     def _embed(self) -> str:
         rows = self.weights.embedding()
@@ -100,10 +97,10 @@ class _Decoder:
         rows, trimming = self.weights.head(), self.recipe.trimming
         self.graph.output("logits", np.float32, [1, "logits_length", self.look.vocabulary])
         if trimming is None:
-            self.recipe.head.linear(self.graph, normed, rows, "logits")
+            self.block.logits(normed, rows, self.recipe.head, "logits")
             return
         self.graph.output("trimmed_logits", np.float32, [1, "logits_length", trimming.size])
-        self.recipe.head.linear(self.graph, normed, rows[trimming.ids()], "trimmed_logits")
+        self.block.logits(normed, rows[trimming.ids()], self.recipe.head, "trimmed_logits")
         self._pad(trimming)
 
     def _pad(self, trimming: Trimming) -> None:

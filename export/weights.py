@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from specdec_onnx.export.architecture import Architecture
 from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.families import Family
+from specdec_onnx.export.spans import Span
 from specdec_onnx.models.errors import SpecdecError
 
 Array = NDArray[np.float32]
@@ -15,22 +17,32 @@ Array = NDArray[np.float32]
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 HEAD = "lm_head.weight"
+QUERY_NORM, KEY_NORM = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
 
 
 @dataclass
 class Layer:
-    """One decoder block; matrices are [out, in], query, key and value stacked, gate and up stacked."""
+    """One decoder block; matrices are [out, in], query, key and value stacked, gate and up stacked.
 
-    input_norm: Array
+    Norms that a family does not have are None: `input_norm` and `post_norm` stand before attention and feed-forward,
+    `attention_norm` and `feed_forward_norm` behind them, `query_norm` and `key_norm` before the rotation.
+    """
+
+    span: Span
+    input_norm: Array | None
     qkv: Array
     qkv_bias: Array | None
+    query_norm: Array | None
+    key_norm: Array | None
     output: Array
     output_bias: Array | None
-    post_norm: Array
+    attention_norm: Array | None
+    post_norm: Array | None
     gate_up: Array
     gate_up_bias: Array | None
     down: Array
     down_bias: Array | None
+    feed_forward_norm: Array | None
 
 
 class Weights:
@@ -47,41 +59,55 @@ class Weights:
         )
 
     def embedding(self) -> Array:
-        """Float32 [vocabulary, hidden]."""
-        return self._read(EMBEDDING)
+        """Float32 [vocabulary, hidden], with the family's factor on it."""
+        return _times(self._read(EMBEDDING), self._architecture.scales.embedding)
 
     def final_norm(self) -> Array:
         """Float32 [hidden]."""
-        return self._read(FINAL_NORM)
+        return self._norm(FINAL_NORM)
 
     def head(self) -> Array:
         """Float32 [vocabulary, hidden]: the checkpoint's own head if it stores one, else the tied embedding."""
-        return self._read(self._head)
+        return _times(self._read(self._head), self._architecture.scales.logits)
 
     def layer(self, index: int) -> Layer:
         """Block `index`, read now and kept by the caller alone."""
-        look = self._architecture
-        prefix = f"model.layers.{index}."
-        projections = [f"{prefix}self_attn.{name}_proj" for name in "qkv"]
-        gates = [f"{prefix}mlp.{name}_proj" for name in ("gate", "up")]
+        look, prefix = self._architecture, f"model.layers.{index}."
+        qkv, gates = (
+            [f"{prefix}{name}" for name in names] for names in (_qkv(look.family), _gate_up(look.family))
+        )
+        output, down = f"{prefix}self_attn.o_proj", f"{prefix}mlp.down_proj"
+        norms = {place: self._norm(f"{prefix}{name}.weight") for place, name in look.family.norms.items()}
+        heads = _head_norms(look)
         return Layer(
-            input_norm=self._read(f"{prefix}input_layernorm.weight"),
-            qkv=self._stack(projections),
-            qkv_bias=self._stack_bias(projections, look.qkv_bias),
-            output=self._read(f"{prefix}self_attn.o_proj.weight"),
-            output_bias=self._stack_bias([f"{prefix}self_attn.o_proj"], look.output_bias),
-            post_norm=self._read(f"{prefix}post_attention_layernorm.weight"),
+            span=look.spans[index],
+            input_norm=norms.get("before_attention"),
+            qkv=self._stack(qkv),
+            qkv_bias=self._stack_bias(qkv, look.qkv_bias),
+            query_norm=self._norm(f"{prefix}{QUERY_NORM}") if heads else None,
+            key_norm=self._norm(f"{prefix}{KEY_NORM}") if heads else None,
+            output=_times(self._stack([output]), look.scales.residual),
+            output_bias=self._stack_bias([output], look.output_bias, look.scales.residual),
+            attention_norm=norms.get("after_attention"),
+            post_norm=norms.get("before_feed_forward"),
             gate_up=self._stack(gates),
             gate_up_bias=self._stack_bias(gates, look.mlp_bias),
-            down=self._read(f"{prefix}mlp.down_proj.weight"),
-            down_bias=self._stack_bias([f"{prefix}mlp.down_proj"], look.mlp_bias),
+            down=_times(self._stack([down]), look.scales.residual),
+            down_bias=self._stack_bias([down], look.mlp_bias, look.scales.residual),
+            feed_forward_norm=norms.get("after_feed_forward"),
         )
 
-    def _stack(self, names: Sequence[str]) -> Array:
-        return np.concatenate([self._read(f"{name}.weight") for name in names])
+    def _norm(self, name: str) -> Array:
+        return self._read(name) + np.float32(self._architecture.family.norm_offset)
 
-    def _stack_bias(self, names: Sequence[str], present: bool) -> Array | None:
-        return np.concatenate([self._read(f"{name}.bias") for name in names]) if present else None
+    def _stack(self, names: Sequence[str]) -> Array:
+        parts = [self._read(f"{name}.weight") for name in names]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _stack_bias(self, names: Sequence[str], present: bool, factor: float = 1.0) -> Array | None:
+        if not present:
+            return None
+        return _times(np.concatenate([self._read(f"{name}.bias") for name in names]), factor)
 
     def _read(self, name: str) -> Array:
         values = self._checkpoint.tensor(name)
@@ -104,21 +130,42 @@ def expected_shapes(look: Architecture) -> dict[str, tuple[int, ...]]:
 
 
 def _layer_shapes(look: Architecture) -> dict[str, tuple[int, ...]]:
-    queries, keys, values = look.qkv_sizes
     linears = {
-        "self_attn.q_proj": (queries, look.hidden, look.qkv_bias),
-        "self_attn.k_proj": (keys, look.hidden, look.qkv_bias),
-        "self_attn.v_proj": (values, look.hidden, look.qkv_bias),
-        "self_attn.o_proj": (look.hidden, queries, look.output_bias),
-        "mlp.gate_proj": (look.intermediate, look.hidden, look.mlp_bias),
-        "mlp.up_proj": (look.intermediate, look.hidden, look.mlp_bias),
+        "self_attn.o_proj": (look.hidden, look.qkv_sizes[0], look.output_bias),
         "mlp.down_proj": (look.hidden, look.intermediate, look.mlp_bias),
     }
+    for names, sizes, biased in (
+        (_qkv(look.family), look.qkv_sizes, look.qkv_bias),
+        (_gate_up(look.family), (look.intermediate, look.intermediate), look.mlp_bias),
+    ):
+        rows = sizes if len(names) > 1 else (sum(sizes),)
+        linears |= {name: (out, look.hidden, biased) for name, out in zip(names, rows, strict=True)}
     shapes: dict[str, tuple[int, ...]] = {
-        f"{name}.weight": (look.hidden,) for name in ("input_layernorm", "post_attention_layernorm")
+        f"{name}.weight": (look.hidden,) for name in look.family.norms.values()
     }
+    shapes |= _head_norms(look)
     shapes |= {f"{name}.weight": (out, inner) for name, (out, inner, _) in linears.items()}
     return shapes | {f"{name}.bias": (out,) for name, (out, _, biased) in linears.items() if biased}
+
+
+def _qkv(family: Family) -> Sequence[str]:
+    return ["self_attn.qkv_proj"] if family.fused else [f"self_attn.{name}_proj" for name in "qkv"]
+
+
+def _gate_up(family: Family) -> Sequence[str]:
+    return ["mlp.gate_up_proj"] if family.fused else [f"mlp.{name}_proj" for name in ("gate", "up")]
+
+
+def _head_norms(look: Architecture) -> dict[str, tuple[int, ...]]:
+    queries, keys, _ = look.qkv_sizes
+    sizes = {"": (), "head": (look.head_dim, look.head_dim), "projection": (queries, keys)}[
+        look.family.qk_norm
+    ]
+    return {name: (size,) for name, size in zip((QUERY_NORM, KEY_NORM), sizes, strict=False)}
+
+
+def _times(values: Array, factor: float) -> Array:
+    return values if factor == 1 else values * np.float32(factor)
 
 
 def _check(checkpoint: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> None:

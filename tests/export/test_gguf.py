@@ -48,10 +48,10 @@ def test_llama_biases_are_read_and_put_in_order_too(tmp_path: Path) -> None:
 
 
 def test_a_head_size_of_its_own_is_read(tmp_path: Path) -> None:
-    tiny = tiny_checkpoint("llama", head_dim=24)
+    tiny = tiny_checkpoint("llama", head_dim=32)
     read = open_checkpoint(write_gguf(tmp_path / "tiny.gguf", tiny))
     name = "model.layers.0.self_attn.q_proj.weight"
-    assert read.config["head_dim"] == 24
+    assert read.config["head_dim"] == 32
     assert np.array_equal(read.tensor(name), tiny.tensor(name))
 
 

@@ -113,8 +113,8 @@ REFUSED = {
     "NaN": lambda: changed(UP, np.full((96, 64), np.nan)),
     "hidden_size is None": lambda: configured(hidden_size=None),
     "num_hidden_layers is 0": lambda: configured(num_hidden_layers=0),
-    "activation 'gelu'": lambda: configured(hidden_act="gelu"),
-    "sliding-window": lambda: configured(use_sliding_window=True, sliding_window=128),
+    "activation 'relu'": lambda: configured(hidden_act="relu"),
+    "layer_types": lambda: configured(layer_types=["chunked_attention"]),
     "rope scaling 'spiral'": lambda: configured(rope_scaling={"rope_type": "spiral"}),
     "rope scaling 'llama3' is incomplete": lambda: configured(
         rope_scaling={"rope_type": "llama3", "factor": 2.0}
