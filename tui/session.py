@@ -13,12 +13,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Answer the last of `messages`; `partial` is the beginning of an answer to go on with."""
+    """Answer the last of `messages`; `partial` is the beginning of an answer to go on with.
+
+    `fresh` forbids drafts from earlier answers: a comparison would otherwise copy the answer it has just seen.
+    """
 
     messages: Sequence[Message]
     settings: Settings
     mode: str = "auto"
     partial: str = ""
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,9 @@ async def test_the_comparison_runs_both_ways_on_the_same_prompt(tmp_path: Path) 
         assert "identical (8 tok)" in str(verdict.render())
         plain, fast = session.requests[1:]
         assert (plain.mode, fast.mode) == ("plain", "auto") and plain.messages == fast.messages
+        assert plain.fresh and fast.fresh, (
+            "drafts from the answer just seen would make it look faster than it is"
+        )
         assert plain.settings.temperature == fast.settings.temperature == 0
         await pilot.press("escape")
         assert len(screen.conversation.line) == 2, "the comparison leaves the conversation alone"

@@ -33,7 +33,7 @@ class CompareScreen(ModalScreen[None]):
         self._host, self._question = host, question
         greedy = replace(settings, temperature=0.0)
         self._sampled = settings.temperature > 0
-        self._requests = [Request(messages, greedy, mode) for mode in SIDES]
+        self._requests = [Request(messages, greedy, mode, fresh=True) for mode in SIDES]
         self.replies: list[Reply] = []
 
     def compose(self) -> ComposeResult:

@@ -12,7 +12,7 @@ LINES = 8
 
 STYLES: dict[Source, str] = {
     "draft": "$text-success underline",
-    "suffix": "$text-accent bold underline",
+    "suffix": "$text-warning bold underline",
     "target": "",
     "rejected": "$text-error strike",
 }
