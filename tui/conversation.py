@@ -108,9 +108,14 @@ class OpenConversation:
 
 
 def messages(system: str, line: Sequence[Turn]) -> list[Message]:
-    """Chat messages of a branch; an answer without text is left out."""
-    opening = [{"role": "system", "content": system}] if system.strip() else []
-    return opening + [{"role": turn.role, "content": turn.text} for turn in line if turn.text]
+    """Chat messages of a branch; where an answer has no text, the questions around it become one."""
+    made: list[Message] = [{"role": "system", "content": system}] if system.strip() else []
+    for turn in line:
+        if made and turn.text and made[-1]["role"] == turn.role:
+            made[-1]["content"] += f"\n\n{turn.text}"
+        elif turn.text:
+            made.append({"role": turn.role, "content": turn.text})
+    return made
 
 
 def titled(question: str) -> str:

@@ -75,10 +75,11 @@ async def test_escape_leaves_editing(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["one"]))
     async with app.run_test() as pilot:
         screen = await asked(app)
+        screen.prompt.fill("half a thought")
         await press(app, pilot, "ctrl+e")
         assert screen.prompt.text == "Question"
         await press(app, pilot, "escape")
-        assert screen.prompt.text == "" and screen.editing is None
+        assert screen.prompt.text == "half a thought" and screen.editing is None
         assert texts(screen) == ["Question", "one"]
 
 

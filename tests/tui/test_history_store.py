@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from specdec_onnx.tui.conversation import messages
 from specdec_onnx.tui.history.branches import remove, siblings, switch, tip
 from specdec_onnx.tui.history.records import Conversation
 from specdec_onnx.tui.history.search import find, recent
@@ -99,3 +100,13 @@ def test_a_failed_transaction_changes_nothing(store: Store) -> None:
         raise RuntimeError
     kept = store.conversation(conversation.id)
     assert kept is not None and kept.title == "Safe"
+
+
+def test_messages_alternate_even_after_an_answer_without_text(store: Store) -> None:
+    conversation = store.create("Empty", "", {})
+    _, silent = exchange(store, conversation, "First", "")
+    asked = store.add(conversation.id, silent, "user", "Second")
+    assert messages("Be brief.", store.line(asked.id)) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "First\n\nSecond"},
+    ]

@@ -77,7 +77,7 @@ class ChatScreen(Places):
         if not self.ready():
             return
         question, self.editing = self.editing, None
-        self.prompt.fill("")
+        self.prompt.fill(self.draft if question is not None else "")
         if question is None:
             answer = self.conversation.ask(event.text)
         else:

@@ -111,6 +111,6 @@ class Answering(ChatBase):
             self.reply.cancel()
         elif self.editing is not None:
             self.editing = None
-            self.prompt.fill("")
+            self.prompt.fill(self.draft)
         self.prompt.focus()
         self.refresh_prompt()

@@ -29,6 +29,7 @@ class ChatBase(Screen[None]):
         self.conversation = OpenConversation(services.store, settings)
         self.reply: Reply | None = None
         self.editing: Turn | None = None
+        self.draft = ""
 
     def compose(self) -> ComposeResult:
         """One line, the conversation, the prompt, two lines."""

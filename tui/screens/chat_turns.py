@@ -43,7 +43,7 @@ class TurnActions(Answering):
         """Take a question into the prompt to change it."""
         question = self.chosen("user")
         if question is not None and self.ready():
-            self.editing = question
+            self.draft, self.editing = self.prompt.text, question
             self.prompt.fill(question.text)
             self.prompt.focus()
             self.refresh_prompt()

@@ -1,0 +1,133 @@
+"""The chat over a real engine with a tiny pair: what it shows is what the engine said."""
+
+import argparse
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.chat_app import chat_app, idle, screen_of, until
+from support.tiny import export_tiny_pair
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.commands import chat
+from specdec_onnx.tui.engine_session import EngineSession, open_session
+from specdec_onnx.tui.inventory import describe
+from specdec_onnx.tui.pieces import counts
+from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.session import Request
+from specdec_onnx.tui.settings import DEFAULTS
+
+SETTINGS = replace(DEFAULTS, max_new_tokens=24)
+ASKED = [{"role": "user", "content": "some text"}]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_tiny_pair(tmp_path_factory.mktemp("pairs") / "tiny", seed=5)
+
+
+@pytest.fixture(scope="module")
+def session(pair: Path) -> EngineSession:
+    return open_session(str(pair), "cpu")
+
+
+def said(session: EngineSession, request: Request) -> Reply:
+    reply = Reply(1, request)
+    reply.run(session)
+    reply.drain()
+    assert reply.error is None
+    return reply
+
+
+def test_the_tokens_spell_the_text_and_add_up(session: EngineSession) -> None:
+    reply = said(session, Request(ASKED, SETTINGS, "draft"))
+    spelled = "".join(piece.text for piece in reply.pieces if piece.source != "rejected")
+    assert reply.text.startswith(spelled) and reply.reason == "length"
+    by, statistics = counts(reply.pieces), reply.statistics()
+    assert by["draft"] == statistics["accepted"]
+    assert by["rejected"] == statistics["drafted"] - statistics["accepted"]
+    assert sum(reply.rounds) == statistics["new_tokens"] == 24
+    assert statistics["mode"] == "draft" and statistics["tokens_by_round"] == reply.rounds
+
+
+def test_counted_figures_agree_with_the_engines(session: EngineSession) -> None:
+    reply = said(session, Request(ASKED, SETTINGS, "draft"))
+    final, reply.final = reply.final, None
+    assert final is not None
+    for name in ("new_tokens", "rounds", "drafted", "accepted"):
+        assert reply.statistics()[name] == final[name], name
+
+
+def test_plain_and_speculative_answers_are_the_same(session: EngineSession) -> None:
+    texts = {
+        said(session, Request(ASKED, SETTINGS, mode, fresh=True)).text for mode in ("plain", "auto", "draft")
+    }
+    assert len(texts) == 1
+
+
+def test_going_on_ends_where_one_answer_would_have(session: EngineSession) -> None:
+    whole = said(session, Request(ASKED, SETTINGS, "plain")).text
+    first = said(session, Request(ASKED, replace(SETTINGS, max_new_tokens=10), "plain"))
+    rest = said(session, Request(ASKED, replace(SETTINGS, max_new_tokens=14), "plain", first.text))
+    assert rest.text == whole
+    assert session.statistics()["cached_prompt_tokens"] >= session.statistics()["prompt_tokens"] - 1
+
+
+def test_a_stopped_answer_says_so_and_the_next_one_works(session: EngineSession) -> None:
+    reply = Reply(1, Request(ASKED, SETTINGS, "plain"))
+    stream = session.reply
+
+    def stopped_after_three(request: Request, progress):  # type: ignore[no-untyped-def]
+        for number, step in enumerate(stream(request, progress)):
+            yield step
+            if number == 2:
+                reply.cancel()
+
+    session.reply = stopped_after_three  # type: ignore[method-assign]
+    try:
+        reply.run(session)
+    finally:
+        session.reply = stream  # type: ignore[method-assign]
+    reply.drain()
+    assert reply.reason == "cancelled" and 3 <= sum(reply.rounds) <= 4
+    assert said(session, Request(ASKED, SETTINGS, "plain")).reason == "length"
+
+
+def test_what_the_picker_says_of_a_pair(pair: Path, session: EngineSession) -> None:
+    described = describe(pair)
+    assert not described.problem and described.has_draft and described.size > 0
+    assert session.about == f"{described.formats} · cpu"
+    assert describe(pair / "nothing").problem
+
+
+def test_a_device_that_is_not_there_is_named(pair: Path) -> None:
+    with pytest.raises(SpecdecError, match="dml"):
+        open_session(str(pair), "dml")
+
+
+async def test_the_whole_app_over_the_engine(tmp_path: Path, pair: Path) -> None:
+    app = chat_app(tmp_path, opener=open_session)
+    app.services.extra_pairs = [pair]
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        screen.conversation.settings = SETTINGS
+        screen.prompt.fill("some text")
+        await pilot.press("enter")
+        await until(lambda: screen.conversation.line)
+        await idle(app)
+        answer = screen.conversation.line[-1]
+        assert answer.reason == "length" and answer.statistics["new_tokens"] == 24
+        assert sum(counts(answer.pieces)[source] for source in ("draft", "suffix", "target")) == 24
+
+
+def test_the_server_starts_the_same_chat() -> None:
+    parser = argparse.ArgumentParser()
+    chat.add_arguments(parser)
+    args = parser.parse_args(["my pair", "--context", "512", "-c", "--serve", "--device", "cpu"])
+    words = shlex.split(chat.inner_command(args))
+    assert words[:4] == [sys.executable, "-m", "specdec_onnx.tui.cli", "chat"]
+    again = parser.parse_args(words[4:])
+    assert (again.pair, again.context, again.latest, again.serve) == ("my pair", 512, True, False)
