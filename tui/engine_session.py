@@ -18,11 +18,13 @@ class EngineSession:
     """A `Session` over a loaded engine."""
 
     def __init__(self, engine: "Engine", name: str, device: str) -> None:
+        from specdec_onnx.runtime.transcript import Transcript
+
         self.name, self.device = name, device
         self.modes, self.context = engine.modes, engine.context
         self.exactness = str(engine.identity)
         self._engine, self._suffix = engine, engine.speculation.suffix()
-        self._text, self._tokens = "", list[int]()
+        self._transcript = Transcript(engine.pair.target)
 
     @property
     def about(self) -> str:
@@ -35,13 +37,12 @@ class EngineSession:
     def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
         """Stream an answer through the model's chat template; a partial answer is gone on with."""
         from specdec_onnx.runtime.detokenizer import Detokenizer
-        from specdec_onnx.runtime.proposer.suffix import Suffix
         from specdec_onnx.runtime.sampling import Parameters
 
         text = self._prompt(request)
-        tokens = self._encode(text)
+        tokens = self._transcript.encode(text)
         parameters = Parameters(**request.settings.sampling())
-        suffix = Suffix() if request.fresh else self._suffix
+        suffix = self._engine.speculation.suffix() if request.fresh else self._suffix
         spoken, written = Detokenizer(self._engine.tokenizer), list[int]()
         try:
             for step in self._engine.stream(
@@ -51,7 +52,7 @@ class EngineSession:
                 yield Round(step.text, self._pieces(step, spoken), step.finish_reason)
         finally:
             if not request.fresh:
-                self._remember(text, tokens, written)
+                self._transcript.remember(text, tokens, self._engine.last.text, written)
 
     def statistics(self) -> Mapping[str, Any]:
         """The engine's own counts of the last answer."""
@@ -68,20 +69,6 @@ class EngineSession:
         if target.chat_template is None:
             return "\n\n".join(message["content"] for message in request.messages) + "\n\n" + request.partial
         return render(target, list(request.messages)) + request.partial
-
-    def _encode(self, text: str) -> list[int]:
-        """Tokens of the prompt; what the model wrote itself keeps the very tokens, so its cache is used whole."""
-        encode = self._engine.tokenizer.encode
-        if self._text and text.startswith(self._text):
-            return [*self._tokens, *encode(text[len(self._text) :])]
-        return encode(text)
-
-    def _remember(self, prompt: str, tokens: list[int], written: list[int]) -> None:
-        while written and written[-1] in self._engine.pair.target.eos_token_ids:
-            written.pop()
-        answer = self._engine.last.text
-        if written and self._engine.tokenizer.decode(written) == answer:
-            self._text, self._tokens = prompt + answer, [*tokens, *written]
 
     def _pieces(self, step: "Step", spoken: "Detokenizer") -> tuple[Piece, ...]:
         """The step's tokens, the rejected ones in the place where they were proposed."""
