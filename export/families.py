@@ -31,7 +31,8 @@ class Family:
     `norm_offset` is added to every norm's stored weight. `qk_norm` spans each head, or the whole projection.
     `fused` checkpoints hold query, key and value as one matrix, gate and up as another. Layers n, 2n, ... of
     `full_every` see the whole text, the others a sliding window (0: all others); `windows_on_request` if config.json
-    says use_sliding_window, with `local_rope` if they turn at their own speed. Layers n, 2n, ... of `without_rope_every` have no rotary embedding.
+    says use_sliding_window, with `local_rope` if they turn at their own speed. Layers n, 2n, ... of `without_rope_every` have no rotary embedding. `genai_type` is
+    what ONNX Runtime GenAI calls it, where that is another name.
     """
 
     qkv_bias: bool | None = None
@@ -47,6 +48,7 @@ class Family:
     scaled_embedding: bool = False
     activation: str = "silu"
     tied: bool = False
+    genai_type: str = ""
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -71,7 +73,7 @@ FAMILIES: Mapping[str, Family] = {
     "granite": Family(),
     "llama": Family(),
     "mistral": Family(qkv_bias=False, output_bias=False, full_every=0),
-    "olmo2": Family(norms=_OLMO_NORMS, qk_norm="projection"),
+    "olmo2": Family(norms=_OLMO_NORMS, qk_norm="projection", genai_type="olmo"),
     "phi3": Family(qkv_bias=False, output_bias=False, fused=True, full_every=0),
     "qwen2": Family(qkv_bias=True, output_bias=False, windows_on_request=True),
     "qwen3": Family(qk_norm="head", windows_on_request=True),

@@ -19,7 +19,7 @@ def model_config(model: ModelFolder, architecture: Architecture, context: int) -
             "decoder": _decoder(architecture, "onnx/model.onnx"),
             "eos_token_id": eos[0] if len(eos) == 1 else eos,
             "pad_token_id": pad if pad is not None else first,
-            "type": architecture.model_type,
+            "type": architecture.family.genai_type or architecture.model_type,
             "vocab_size": architecture.vocabulary,
         },
         "search": _search(context),
