@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.export.architecture import Architecture, read_architecture
+from specdec_onnx.export.calibration import CalibratedWeights, summary
 from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.corpus import segments
 from specdec_onnx.export.genai import model_config
-from specdec_onnx.export.linear import Format
+from specdec_onnx.export.linear import Calibrated, Format
 from specdec_onnx.export.staging import write_json
 from specdec_onnx.export.transformer import GRAPH_FILE, Recipe, Step, write_graph
 from specdec_onnx.export.vocabulary import Trimming, added_tokens, trim
@@ -25,11 +27,15 @@ _OWN_KEYS = ("rope_freq_factors",)
 
 @dataclass(frozen=True)
 class Order:
-    """What to make of one checkpoint; `trim` is how many leading token ids the head keeps, None for all."""
+    """What to make of one checkpoint; `trim` is how many leading token ids the head keeps, None for all.
+
+    `smooth`: calibrate on text, in formats that gain from it.
+    """
 
     format: Format
     trim: int | None = None
     context: int = CONTEXT
+    smooth: bool = True
 
 
 class ModelWriter:
@@ -55,6 +61,7 @@ class ModelWriter:
 
     def build(self, step: Step) -> dict[str, int]:
         """Write the graph and the facts; returns the bytes of each tensor."""
+        self._calibrate()
         recipe = Recipe(self.order.format, self.order.format, self._positions, self._trimming())
         self._graph_folder.mkdir()
         sizes = write_graph(self._graph_folder, self._weights, self.architecture, recipe, step)
@@ -62,6 +69,17 @@ class ModelWriter:
         model = open_model(self.folder)
         write_json(self.folder / "genai_config.json", model_config(model, self.architecture, self._positions))
         return sizes
+
+    @property
+    def calibration(self) -> dict[str, Any] | None:
+        """What calibrating found, once the graph is written."""
+        return summary(self._weights.choices) if isinstance(self._weights, CalibratedWeights) else None
+
+    def _calibrate(self) -> None:
+        format = self.order.format
+        if self.order.smooth and isinstance(format, Calibrated):
+            model = open_model(self.folder, self._graph_folder / GRAPH_FILE)
+            self._weights = CalibratedWeights(self.checkpoint, self.architecture, format, segments(model))
 
     @property
     def _graph_folder(self) -> Path:
@@ -81,6 +99,8 @@ class ModelWriter:
             "source": {"file": source.file, "sha256": source.sha256},
             "versions": {tool: version(tool) for tool in _TOOLS},
         }
+        if self.calibration is not None:
+            facts["calibration"] = self.calibration
         if trimming is not None:
             facts["trimmed_vocabulary"] = [list(bounds) for bounds in trimming.ranges]
         return facts

@@ -52,6 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-measure", action="store_true", help="skip forward costs and quality in the report"
     )
+    parser.add_argument(
+        "--no-smoothing", action="store_true", help="quantize w8a8 and int4 without calibrating on text"
+    )
     parser.add_argument("--force", action="store_true", help="replace an export that is already there")
     return parser
 
@@ -94,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
             draft_format=args.draft_format,
             trim=args.trim,
             context=args.context,
+            smooth=not args.no_smoothing,
             measure=not args.no_measure,
             force=args.force,
             progress=progress,

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from onnxruntime.capi import _pybind_state as native
 
+from specdec_onnx.export.blockwise import quantize_blocks
 from specdec_onnx.export.graph import MICROSOFT, Graph
 from specdec_onnx.export.kernels import signed_weights_saturate
 from specdec_onnx.models.errors import SpecdecError
@@ -30,6 +31,20 @@ class Format(Protocol):
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """Add the nodes of x [1, S, in] · weightᵀ; returns the name of the result [1, S, out]."""
+        ...
+
+
+@runtime_checkable
+class Calibrated(Format, Protocol):
+    """A format whose loss depends on what the layer reads."""
+
+    @property
+    def importance(self) -> dict[str, Matrix]:
+        """By layer name, how much each input channel matters [in]; a format may heed it."""
+        ...
+
+    def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
+        """x [rows, in] · weightᵀ with this format's loss, computed here."""
         ...
 
 
@@ -58,6 +73,13 @@ class RowwiseInt8:
 
     name: str = "w8a8"
     signed: bool = True
+    importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
+
+    def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
+        """What the nodes compute, in float arithmetic."""
+        scales, peaks = column_scales(weight), np.abs(x).max(axis=1, keepdims=True)
+        levels = np.rint(x / np.where(peaks > 0, peaks, 1) * _LEVELS)
+        return levels @ np.rint(weight / scales[:, None]).T * (scales / np.float32(_LEVELS)) * peaks
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
@@ -90,7 +112,7 @@ class RowwiseInt8:
 
 @dataclass(frozen=True)
 class WeightOnly:
-    """int4 or int8 weights in blocks along the input, each block with its own scale (MatMulNBits)."""
+    """Weights in blocks along the input, each block with its own scale (MatMulNBits)."""
 
     bits: int
     block: int
@@ -106,28 +128,42 @@ class WeightOnly:
         blocks = -(-inner // self.block)
         shape = (out, blocks, self.block * self.bits // 8)
         scales = np.empty((out, blocks), np.float32)
+        packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(out, inner))
         operands = [
             x,
-            graph.weight(f"{name}.weight", np.uint8, shape, self._quantized_rows(weight, scales)),
+            graph.weight(f"{name}.weight", np.uint8, shape, packed),
             graph.constant(f"{name}.scale", scales),
         ]
         sizes = {"K": inner, "N": out, "bits": self.bits, "block_size": self.block, "accuracy_level": 4}
         return graph.node("MatMulNBits", operands, name, domain=MICROSOFT, **sizes)
 
-    def _quantized_rows(self, weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.uint8]]:
-        """Packed rows of the weight, a stripe at a time; fills `scales` on the way."""
-        quantize = native.quantize_matmul_4bits if self.bits == 4 else native.quantize_matmul_8bits
-        out, inner = weight.shape
-        blocks = scales.shape[1]
-        for rows in _stripes(out, inner):
-            stripe = np.ascontiguousarray(weight[rows].T)
-            count = stripe.shape[1]
-            packed = np.zeros((count, blocks, self.block * self.bits // 8), np.uint8)
-            part = np.zeros(count * blocks, np.float32)
-            unused = np.zeros(count * -(-blocks * self.bits // 8), np.uint8)
-            quantize(packed, stripe, part, unused, self.block, count, inner, True)
-            scales[rows] = part.reshape(count, blocks)
-            yield packed
+    def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
+        """Packed bytes [rows, blocks, bytes] of some rows of layer `name`; fills `scales` [rows, blocks]."""
+        (count, inner), blocks = weight.shape, scales.shape[1]
+        packed = np.zeros((count, blocks, self.block), np.uint8)
+        part = np.zeros(count * blocks, np.float32)
+        unused = np.zeros(count * blocks, np.uint8)
+        stripe = np.ascontiguousarray(weight.T)
+        native.quantize_matmul_8bits(packed, stripe, part, unused, self.block, count, inner, True)
+        scales[:] = part.reshape(count, blocks)
+        return packed
+
+
+@dataclass(frozen=True)
+class Int4(WeightOnly):
+    """int4: 16 levels around zero, each block's scale searched for the least error in what the layer gives."""
+
+    importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
+
+    def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
+        """Packed bytes of some rows; fills `scales`."""
+        found = quantize_blocks(weight, self.block, self.importance.get(name))
+        scales[:] = found.scales
+        return found.packed()
+
+    def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
+        """x times the weights that are left; rounding x itself loses far less."""
+        return x @ quantize_blocks(weight, self.block, importance).matrix(weight.shape[1]).T
 
 
 def column_scales(weight: Matrix) -> Matrix:
@@ -148,8 +184,9 @@ def parse_format(text: str, block: int = 32) -> Format:
             f"unknown format {text!r}",
             fix="use w8a8, int4, int8 or fp32; int4-64 sets the block size (16 to 256)",
         )
-    bits = int(match[1])
-    return WeightOnly(bits, int(match[2] or (block if bits == 4 else 32)))
+    if match[1] == "4":
+        return Int4(4, int(match[2] or block))
+    return WeightOnly(8, int(match[2] or 32))
 
 
 def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int16]]:

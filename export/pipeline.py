@@ -41,12 +41,16 @@ def export_model(
     format: str = "w8a8",
     trim: int | None = None,
     context: int = CONTEXT,
+    smooth: bool = True,
     measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when that fails."""
-    order = Order(parse_format(format, TARGET_BLOCK), trim, context)
+    """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when that fails.
+
+    `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text.
+    """
+    order = Order(parse_format(format, TARGET_BLOCK), trim, context, smooth)
     return _export({"": source}, {"": order}, out, measure, force, progress or _silent)
 
 
@@ -59,6 +63,7 @@ def export_pair(
     draft_format: str = "int4",
     trim: int | None = TRIM,
     context: int = CONTEXT,
+    smooth: bool = True,
     measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
@@ -68,10 +73,11 @@ def export_pair(
     With `measure`, report.json also holds forward costs and the quantization's loss, taken once the folder is
     complete. SpecdecError, and no folder, when a source is unusable or the two don't fit.
     """
-    target = Order(parse_format(target_format, TARGET_BLOCK), None, context)
+    target = Order(parse_format(target_format, TARGET_BLOCK), None, context, smooth)
     if draft_source is None:
         return _export({"": target_source}, {"": target}, out, measure, force, progress or _silent)
-    orders = {"target": target, "draft": Order(parse_format(draft_format, DRAFT_BLOCK), trim, context)}
+    draft = Order(parse_format(draft_format, DRAFT_BLOCK), trim, context, smooth)
+    orders = {"target": target, "draft": draft}
     sources = {"target": target_source, "draft": draft_source}
     return _export(sources, orders, out, measure, force, progress or _silent)
 
@@ -114,6 +120,8 @@ def _build(writers: Mapping[str, ModelWriter], progress: Progress) -> dict[str, 
 
         sizes = writer.build(step)
         entries[role] = {"format": writer.order.format.name, "size_bytes": size_by_part(sizes)}
+        if writer.calibration is not None:
+            entries[role]["calibration"] = writer.calibration
         before += writer.steps
     return entries
 

@@ -5,6 +5,7 @@ of stored: neither memory nor disk ever holds more than one layer, so the float 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.block import Block
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.graph import Graph
+from specdec_onnx.export.graph import Dimension, Graph
 from specdec_onnx.export.linear import Float32
 from specdec_onnx.export.weights import Layer, Weights
 from specdec_onnx.runtime.device import session_options
@@ -34,6 +35,11 @@ class FedGraph(Graph):
         self.feeds[name] = array
         return self.input(name, array.dtype, array.shape)
 
+    def input(self, name: str, dtype: DTypeLike, shape: Sequence[Dimension]) -> str:
+        """As in any graph, but caches hold several texts."""
+        texts = ["texts", *shape[1:]] if name.startswith("past_key_values.") else shape
+        return super().input(name, dtype, texts)
+
     def constant(self, name: str, value: NDArray[Any] | np.generic) -> str:
         """Float tensors are fed, all else is part of the graph."""
         array = np.asarray(value)
@@ -50,6 +56,18 @@ class FedGraph(Graph):
         return self.feed(name, array.reshape(shape))
 
 
+@dataclass(frozen=True)
+class Tapped(Float32):
+    """Float32 that notes which value each linear layer reads, under `qkv`, `output`, `gate_up` and `down`."""
+
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    def linear(self, graph: Graph, x: str, weight: Array, name: str) -> str:
+        """One MatMul, and a note."""
+        self.inputs[name.removesuffix(".unbiased").rpartition(".")[2]] = x
+        return super().linear(graph, x, weight, name)
+
+
 class FloatModel:
     """A checkpoint run in float32 over whole texts."""
 
@@ -61,34 +79,47 @@ class FloatModel:
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Logits of every position: [len(tokens), vocabulary]."""
-        x = self._weights.embedding()[None, np.asarray(tokens)]
+        x = self.embed(np.asarray([tokens]))
         residual = np.zeros_like(x)
         for index in range(self._look.layers):
-            x, residual = self._layer(self._weights.layer(index), x, residual)
+            x, residual, _ = self.layer(self._weights.layer(index), x, residual)
         return self._head(x + residual)[0]
 
-    def _layer(self, layer: Layer, x: Array, residual: Array) -> tuple[Array, Array]:
-        graph, length = FedGraph(), x.shape[1]
+    def embed(self, tokens: NDArray[np.int64]) -> Array:
+        """What the first layer reads of several texts [texts, length]: [texts, length, hidden]."""
+        return self._weights.embedding()[tokens]
+
+    def layer(self, layer: Layer, x: Array, residual: Array) -> tuple[Array, Array, dict[str, Array]]:
+        """One layer over whole texts [texts, length, hidden]: its results, and what each linear layer read."""
+        graph, (texts, length, _) = FedGraph(), x.shape
         graph.feed("x", x)
         graph.feed("residual", residual)
-        graph.constant("seqlens_k", np.array([length - 1], np.int32))
+        graph.constant("seqlens_k", np.full(texts, length - 1, np.int32))
         graph.constant("total_sequence_length", np.array(length, np.int32))
-        outputs = Block(graph, self._look, Float32(), length).layer(0, layer, "x", "residual")
-        empty = np.zeros((1, self._look.kv_heads, 0, self._look.head_dim), np.float32)
+        format = Tapped()
+        outputs = Block(graph, self._look, format, length).layer(0, layer, "x", "residual")
+        empty = np.zeros((texts, self._look.kv_heads, 0, self._look.head_dim), np.float32)
         graph.feeds |= {f"past_key_values.0.{kind}": empty for kind in ("key", "value")}
-        return self._run(graph, outputs, x.shape)
+        x, residual, *read = self._run(graph, [*outputs, *format.inputs.values()])
+        return x, residual, dict(zip(format.inputs, read, strict=True))
 
-    def _head(self, x: Array) -> Array:
+    def normed(self, x: Array) -> Array:
+        """What the head reads: the final norm of [texts, length, hidden]."""
         graph = FedGraph()
         graph.feed("x", x)
         block = Block(graph, self._look, Float32(), x.shape[1])
-        normed, _ = block.norm("x", "", self._weights.final_norm(), "final_norm")
-        logits = block.logits(normed, self._weights.head(), Float32(), "logits")
-        return self._run(graph, [logits], (*x.shape[:2], self._look.vocabulary))[0]
+        name, _ = block.norm("x", "", self._weights.final_norm(), "final_norm")
+        return self._run(graph, [name])[0]
 
-    def _run(self, graph: FedGraph, outputs: Sequence[str], shape: Sequence[int]) -> Any:
-        for name in outputs:
-            graph.output(name, np.float32, shape)
+    def _head(self, x: Array) -> Array:
+        graph = FedGraph()
+        graph.feed("x", self.normed(x))
+        block = Block(graph, self._look, Float32(), x.shape[1])
+        return self._run(graph, [block.logits("x", self._weights.head(), Float32(), "logits")])[0]
+
+    def _run(self, graph: FedGraph, outputs: Sequence[str]) -> Any:
+        for name in dict.fromkeys(outputs):
+            graph.output(name, np.float32, [f"axis_{axis}" for axis in range(3)])
         model = graph.serialize()
         if model not in self._sessions:
             self._sessions[model] = ort.InferenceSession(model, session_options())

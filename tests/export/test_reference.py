@@ -8,7 +8,9 @@ import pytest
 from support.reference import reference_logits
 from support.tiny import tiny_checkpoint
 
+from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.reference import FloatModel
+from specdec_onnx.export.weights import Weights
 from specdec_onnx.models.errors import SpecdecError
 
 TOKENS = [int(token) for token in np.random.default_rng(8).integers(0, 380, 30)]
@@ -31,7 +33,24 @@ def test_float_model_equals_numpy(family: str, sizes: dict[str, Any]) -> None:
 def test_one_session_serves_all_layers() -> None:
     model = FloatModel(tiny_checkpoint(num_hidden_layers=5))
     model.logits(TOKENS)
-    assert len(model._sessions) == 2
+    assert len(model._sessions) == 3
+
+
+def test_several_texts_at_once_and_what_their_linear_layers_read() -> None:
+    checkpoint = tiny_checkpoint(seed=6)
+    model, rows = FloatModel(checkpoint), np.array([TOKENS[:9], TOKENS[9:18]])
+    layer, x = Weights(checkpoint, read_architecture(checkpoint.config)).layer(0), model.embed(rows)
+    together, _, read = model.layer(layer, x, np.zeros_like(x))
+    alone, _, read_alone = model.layer(layer, x[1:], np.zeros_like(x[1:]))
+    np.testing.assert_allclose(together[1:], alone, atol=1e-5)
+    assert {name: rows.shape for name, rows in read.items()} == {
+        "qkv": (2, 9, 64),
+        "output": (2, 9, 64),
+        "gate_up": (2, 9, 64),
+        "down": (2, 9, 96),
+    }
+    np.testing.assert_allclose(read["down"][1:], read_alone["down"], atol=1e-5)
+    np.testing.assert_allclose(read["down"] @ layer.down.T, together, atol=1e-4)
 
 
 def test_unreadable_checkpoint() -> None:

@@ -1,0 +1,124 @@
+"""Weights prepared for a format by what each layer reads of real text; the graph stays as it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.export.architecture import Architecture
+from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.linear import Calibrated
+from specdec_onnx.export.reference import FloatModel
+from specdec_onnx.export.smoothing import Choice, choose
+from specdec_onnx.export.weights import Layer, Weights
+
+Array = NDArray[np.float32]
+
+_KINDS = ("qkv", "output", "gate_up", "down")
+_HEADS = ("logits", "logits.unbounded", "trimmed_logits", "trimmed_logits.unbounded")
+
+
+class CalibratedWeights(Weights):
+    """A checkpoint's weights, each smoothed when it is read: embedding, layers in order, final norm, head.
+
+    The float model runs along, one layer at a time, so every layer is seen with the activations of the unquantized
+    model. Scales are folded into whatever feeds a layer: its norm, the value projection, the gated product.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, look: Architecture, format: Calibrated, tokens: NDArray[np.int64]
+    ) -> None:
+        """`tokens` are several texts [texts, length]."""
+        super().__init__(checkpoint, look)
+        self._look, self._format, self._tokens = look, format, tokens
+        self._model = FloatModel(checkpoint)
+        self._x = self._residual = np.zeros(0, np.float32)
+        self._ready: Array | None = None
+        self.choices: dict[str, Choice] = {}
+
+    def embedding(self) -> Array:
+        """As it is; the texts start here."""
+        table = super().embedding()
+        self._x = table[self._tokens]
+        self._residual = np.zeros_like(self._x)
+        return table
+
+    def layer(self, index: int) -> Layer:
+        """Block `index`, smoothed; its predecessors have been read before."""
+        if index != len(self.choices) // len(_KINDS) or not self._x.size:
+            raise ValueError("layers are read in order, behind the embedding")
+        layer, name = super().layer(index), f"layer.{index}"
+        self._x, self._residual, read = self._model.layer(layer, self._x, self._residual)
+        rows = {kind: values.reshape(-1, values.shape[-1]) for kind, values in read.items()}
+        layer.input_norm = self._normed(f"{name}.qkv", rows["qkv"], layer.input_norm, layer.qkv)
+        layer.post_norm = self._normed(f"{name}.gate_up", rows["gate_up"], layer.post_norm, layer.gate_up)
+        self._values(layer, rows["output"], name)
+        self._product(layer, rows["down"], name)
+        return layer
+
+    def final_norm(self) -> Array:
+        """The last norm, with the head's scales in it."""
+        rows, self._ready = self._model.normed(self._x + self._residual), super().head()
+        choice = choose(self._format, rows.reshape(-1, rows.shape[-1]), self._ready)
+        self._ready *= self._note("head", choice)
+        self._format.importance.update(dict.fromkeys(_HEADS, choice.importance))
+        return super().final_norm() / choice.scales
+
+    def head(self) -> Array:
+        """The head that fits the last norm; it is kept nowhere else."""
+        if self._ready is None:
+            raise ValueError("the head is read after the last norm, once")
+        head, self._ready = self._ready, None
+        return head
+
+    def _normed(self, name: str, rows: Array, norm: Array | None, weight: Array) -> Array | None:
+        """Smooth a layer behind a norm; returns the norm's new weight. Without a norm nothing can be smoothed."""
+        if norm is None:
+            self._note(name, choose(self._format, rows, weight, rules=()))
+            return None
+        scales = self._note(name, choose(self._format, rows, weight))
+        weight *= scales
+        return norm / scales
+
+    def _values(self, layer: Layer, rows: Array, name: str) -> None:
+        """The output projection, behind the value rows of the packed projection, which heads share."""
+        look, width = self._look, self._look.qkv_sizes[2]
+        group = (look.heads // look.kv_heads, look.head_dim)
+        scales = self._note(f"{name}.output", choose(self._format, rows, layer.output, group))
+        layer.output *= scales
+        once = scales.reshape(look.kv_heads, *group)[:, 0].reshape(-1, 1)
+        layer.qkv[-width:] /= once
+        if layer.qkv_bias is not None:
+            layer.qkv_bias[-width:] /= once[:, 0]
+
+    def _product(self, layer: Layer, rows: Array, name: str) -> None:
+        """The down projection, behind the upper half of the packed gate and up projections."""
+        scales = self._note(f"{name}.down", choose(self._format, rows, layer.down))
+        layer.down *= scales
+        layer.gate_up[len(scales) :] /= scales[:, None]
+        if layer.gate_up_bias is not None:
+            layer.gate_up_bias[len(scales) :] /= scales
+
+    def _note(self, name: str, choice: Choice) -> Array:
+        """Remember what was chosen, and tell the format what matters; returns the scales."""
+        self.choices[name] = choice
+        self._format.importance.update({name: choice.importance, f"{name}.unbiased": choice.importance})
+        return choice.scales
+
+
+def summary(choices: Mapping[str, Choice]) -> dict[str, Any]:
+    """What was chosen, as report.json holds it: how often each rule, and the mean error of each kind of layer."""
+    kinds: dict[str, list[Choice]] = {}
+    for name, choice in choices.items():
+        kinds.setdefault(name.rpartition(".")[2], []).append(choice)
+    rules = [choice.rule for choice in choices.values()]
+    return {
+        "rules": {rule: rules.count(rule) for rule in sorted(set(rules))},
+        "error": {kind: _errors(found) for kind, found in kinds.items()},
+    }
+
+
+def _errors(choices: list[Choice]) -> dict[str, float]:
+    means = {key: np.mean([getattr(choice, key) for choice in choices]) for key in ("before", "after")}
+    return {key: float(f"{mean:.3g}") for key, mean in means.items()}

@@ -1,0 +1,76 @@
+"""Text to calibrate on that every machine has: sources and docstrings of Python's standard library."""
+
+import builtins
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.template import render
+
+SEGMENTS = 6
+"""How many texts are read; each starts anew, as the first token of a text is unlike all others."""
+
+LENGTH = 192
+
+_PROSE = ("assignment", "exceptions", "formatstrings", "debugger", "typesseq", "import")
+_CODE = ("heapq", "textwrap", "statistics", "bisect", "json.decoder", "fractions", "calendar", "random")
+_ASKED = ("sorted", "print", "open", "int", "enumerate", "zip", "str", "property", "range", "sum")
+
+
+def segments(model: ModelFolder, count: int = SEGMENTS, length: int = LENGTH) -> NDArray[np.int64]:
+    """Token ids [count, length], shorter for a short context: code, prose and conversations in turn."""
+    length = min(length, model.context_length)
+    kinds = (_code(), _prose(), _conversations(model))
+    rows = [_take(model, kinds[index % 3], length) for index in range(count)]
+    return np.array(rows, np.int64)
+
+
+def _take(model: ModelFolder, texts: Iterator[str], length: int) -> Sequence[int]:
+    """The next texts joined until they fill a row."""
+    tokens: list[int] = []
+    while len(tokens) < length:
+        tokens += model.tokenizer.encode(next(texts))
+    return tokens[:length]
+
+
+def _code() -> Iterator[str]:
+    """Pieces of modules, endlessly: the later half of each, behind the licences and long comments."""
+    while True:
+        for name in _CODE:
+            source = ""
+            with suppress(ImportError, OSError, TypeError):
+                source = inspect.getsource(import_module(name))
+            lines = (source or _described("str")).splitlines(keepends=True)
+            yield "".join(lines[len(lines) // 2 :][:120])
+
+
+def _prose() -> Iterator[str]:
+    """The language's own handbook, endlessly."""
+    topics: dict[str, str] = {}
+    with suppress(ImportError):
+        topics = import_module("pydoc_data.topics").topics
+    while True:
+        for name in _PROSE:
+            yield topics.get(name) or _described("property")
+
+
+def _conversations(model: ModelFolder) -> Iterator[str]:
+    """Questions about built-in functions and their answers, as the model's chat template writes them."""
+    while True:
+        for name in _ASKED:
+            question = {"role": "user", "content": f"What does {name} do in Python?"}
+            answer = {"role": "assistant", "content": _described(name)}
+            try:
+                yield render(model, [question, answer], open_answer=False)
+            except SpecdecError:
+                yield f"{question['content']}\n\n{answer['content']}\n\n"
+
+
+def _described(name: str) -> str:
+    return inspect.getdoc(getattr(builtins, name)) or name
