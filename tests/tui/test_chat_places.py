@@ -45,6 +45,22 @@ async def test_new_starts_an_empty_page_and_keeps_the_settings(tmp_path: Path) -
         assert titles(app) == ["First"], "an empty page is not stored"
 
 
+async def test_leaving_for_a_new_page_mid_answer_keeps_what_came(tmp_path: Path) -> None:
+    session = ScriptedSession(["word " * 40], hold_after=2)
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        screen.prompt.fill("Question")
+        await pilot.press("enter")
+        await until(lambda: screen.reply and len(screen.reply.rounds) == 2)
+        await pilot.press("ctrl+n")
+        await until(lambda: not screen.busy and screen.conversation.line == [])
+        assert titles(app) == ["Question"]
+        rows = app.services.store.rows("SELECT text, reason FROM turn WHERE role = 'assistant'")
+        assert rows == [("word " * 8, "cancelled")]
+
+
 async def test_history_is_searched_as_one_types_and_opened_with_enter(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["apples", "pears", "plums"]))
     async with app.run_test() as pilot:

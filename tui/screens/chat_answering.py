@@ -77,18 +77,22 @@ class Answering(ChatBase):
         self.refresh_bars()
 
     async def end_answer(self) -> None:
-        """Stop the answer under way, if there is one, and wait until it is put away."""
-        if self.reply is not None:
-            self.reply.cancel()
+        """Stop the answer under way, if there is one, and put it away with what has come."""
+        if (reply := self.reply) is not None and not self._finishing:
+            self._take_what_came(reply)
+            await self.finish(reply)
         while self.reply is not None:
             await asyncio.sleep(1 / FRAMES)
+
+    def _take_what_came(self, reply: Reply) -> None:
+        reply.cancel()
+        reply.drain()
+        reply.reason = reply.reason or "cancelled"
 
     def on_unmount(self) -> None:
         """Leaving mid-answer keeps what has come."""
         if (reply := self.reply) is not None:
-            reply.cancel()
-            reply.drain()
-            reply.reason = reply.reason or "cancelled"
+            self._take_what_came(reply)
             self.save(reply)
 
     def _complain(self, reply: Reply) -> None:

@@ -1,7 +1,7 @@
 """An answer: streamed Markdown, the same answer as tokens, and a line of figures below."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -14,10 +14,7 @@ from specdec_onnx.tui.pieces import Piece
 from specdec_onnx.tui.safe import printable
 from specdec_onnx.tui.widgets.markdown import AnswerMarkdown
 from specdec_onnx.tui.widgets.token_view import TokenView
-from specdec_onnx.tui.widgets.turn import TurnView
-
-View = Literal["text", "tokens", "trace"]
-VIEWS: tuple[View, ...] = ("text", "tokens", "trace")
+from specdec_onnx.tui.widgets.turn import TurnView, View
 
 
 class AnswerView(TurnView):

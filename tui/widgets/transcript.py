@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -9,9 +10,11 @@ from textual.message import Message
 from textual.widgets import Button
 
 from specdec_onnx.tui.history.records import Turn
-from specdec_onnx.tui.widgets.answer import AnswerView, View
 from specdec_onnx.tui.widgets.question import QuestionView
-from specdec_onnx.tui.widgets.turn import TurnView
+from specdec_onnx.tui.widgets.turn import TurnView, View
+
+if TYPE_CHECKING:
+    from specdec_onnx.tui.widgets.answer import AnswerView
 
 WINDOW = 24
 
@@ -78,6 +81,9 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def make(self, turn: Turn) -> TurnView:
         """The widget for a turn."""
+        # Markdown is the slowest import of all; the first page does without.
+        from specdec_onnx.tui.widgets.answer import AnswerView
+
         place = self._place(turn)
         return QuestionView(turn, place) if turn.role == "user" else AnswerView(turn, place, self.view)
 
@@ -85,9 +91,13 @@ class Transcript(VerticalScroll, can_focus=False):
         """The mounted turns, oldest first."""
         return list(self.query(TurnView))
 
-    def answer(self, number: int) -> AnswerView | None:
+    def answer(self, number: int) -> "AnswerView | None":
         """The mounted answer with this id."""
-        return next((view for view in self.query(AnswerView) if view.turn.id == number), None)
+        return next((view for view in self.answers() if view.turn.id == number), None)
+
+    def answers(self) -> "list[AnswerView]":
+        """The mounted answers, oldest first."""
+        return [cast("AnswerView", view) for view in self.turns() if view.turn.role == "assistant"]
 
     def focused_turn(self) -> TurnView | None:
         """The turn that has the focus."""
@@ -97,7 +107,7 @@ class Transcript(VerticalScroll, can_focus=False):
     def set_view(self, view: View) -> None:
         """Show every answer as text, tokens or trace."""
         self.view = view
-        for answer in self.query(AnswerView):
+        for answer in self.answers():
             answer.show(view)
 
     def _earlier(self) -> Button:

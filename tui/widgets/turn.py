@@ -1,11 +1,14 @@
 """What questions and answers have in common: focus, keys, the line below."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from specdec_onnx.tui.history.records import Turn
+
+View = Literal["text", "tokens", "trace"]
+VIEWS: tuple[View, ...] = ("text", "tokens", "trace")
 
 
 class TurnView(Vertical, can_focus=True):
