@@ -21,8 +21,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec-export",
         description="Turn a checkpoint into a quantized ONNX model, or two into a pair.",
-        epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, or a folder with "
-        "safetensors and config.json.",
+        epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, a folder with "
+        "safetensors and config.json, or a model on the hub: org/name, org/name@revision, org/name/FILE.gguf.",
     )
     parser.add_argument("source", metavar="SOURCE", help="the model, which becomes the target of a pair")
     parser.add_argument(

@@ -35,7 +35,7 @@ class SafetensorsCheckpoint:
         shards, self._tensors = _tensors(folder)
         if self.config.setdefault("tie_word_embeddings", _HEAD not in self._tensors):
             self._tensors.pop(_HEAD, None)  # some files hold the tied head as a copy
-        self.source = Source(folder.resolve().name, folder.resolve().name, shards)
+        self.source = Source(_title(folder), _title(folder), shards)
         if not (folder / _TOKENIZER).is_file():
             raise _lacks(folder, _TOKENIZER, "save the tokenizer in its fast form beside the weights")
 
@@ -65,6 +65,12 @@ class SafetensorsCheckpoint:
         if name not in self._tensors:
             raise _lacks(self.folder, f"tensor {name}", "download it again, or choose another checkpoint")
         return self._tensors[name]
+
+
+def _title(folder: Path) -> str:
+    """The folder's name; a snapshot in the hub's own cache has its model's, the folder is named by a hash."""
+    folder = folder.resolve()
+    return folder.parent.parent.name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name
 
 
 def _config(folder: Path) -> dict[str, Any]:
