@@ -46,6 +46,8 @@ def load(
     loader = Loader(context_limit(pair.target, context), threads)
     draft_device = draft_device or device
     loader.check(pair, device, draft_device)
+    if pair.draft is not None:
+        loader.open_ahead(pair.draft, draft_device)
     placement, target, profile = loader.target(pair.target, device)
     places = {"target": placement}
     if pair.draft is None:

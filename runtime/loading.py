@@ -1,7 +1,7 @@
 """From folders on disk to measured decoders on their devices."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from specdec_onnx.models.errors import SpecdecError
@@ -19,18 +19,27 @@ DEFAULT_CONTEXT = 8192
 """Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
 
 
-@dataclass(frozen=True, slots=True)
 class Loader:
     """Opens models with room for `context` tokens on `threads` threads."""
 
-    context: int
-    threads: int = 0
+    def __init__(self, context: int, threads: int = 0) -> None:
+        self.context, self.threads = context, threads
+        self._ahead: Future[Decoder] | None = None
+
+    def open_ahead(self, draft: ModelFolder, device: str) -> None:
+        """Begin to open a draft for the CPU while its target is opened: each keeps one core busy."""
+        if device == "cpu":
+            executor = ThreadPoolExecutor(1)
+            self._ahead = executor.submit(self._open, draft, Device(), exact=False)
+            executor.shutdown(wait=False)
 
     def target(self, model: ModelFolder, device: str) -> tuple[Placement, Decoder, Profile]:
         """A target on the device called `device`, with its costs and the verdict of its self-test."""
 
         def opener(place: Device) -> tuple[Decoder, Profile]:
             decoder = self._open(model, place, exact=True)
+            if self._ahead is not None:
+                wait([self._ahead])  # nothing else may run while costs are measured
             return decoder, profile_target(model, decoder, place.fingerprint, self.threads)
 
         known = partial(self._known, model, target_cost, exact=True)
@@ -40,7 +49,7 @@ class Loader:
         """A draft on the device called `device`, with its costs."""
 
         def opener(place: Device) -> tuple[Decoder, Curve]:
-            decoder = self._open(model, place, exact=False)
+            decoder = self._ahead.result() if self._ahead else self._open(model, place, exact=False)
             return decoder, profile_draft(model, decoder, place.fingerprint, self.threads)
 
         known = partial(self._known, model, draft_cost, exact=False)
