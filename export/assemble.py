@@ -71,6 +71,11 @@ class ModelWriter:
         return sizes
 
     @property
+    def format_name(self) -> str:
+        """As people write it."""
+        return self.order.format.name
+
+    @property
     def calibration(self) -> dict[str, Any] | None:
         """What calibrating found, once the graph is written."""
         return summary(self._weights.choices) if isinstance(self._weights, CalibratedWeights) else None

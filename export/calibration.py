@@ -32,7 +32,7 @@ class CalibratedWeights(Weights):
         """`tokens` are several texts [texts, length]."""
         super().__init__(checkpoint, look)
         self._look, self._format, self._tokens = look, format, tokens
-        self._model = FloatModel(checkpoint)
+        self._model = FloatModel(checkpoint, look)
         self._x = self._residual = np.zeros(0, np.float32)
         self._ready: Array | None = None
         self.choices: dict[str, Choice] = {}

@@ -22,7 +22,7 @@ def model_config(model: ModelFolder, architecture: Architecture, context: int) -
             "type": architecture.family.genai_type or architecture.model_type,
             "vocab_size": architecture.vocabulary,
         },
-        "search": _search(context),
+        "search": search(context),
     }
 
 
@@ -35,7 +35,7 @@ def pair_config(target: Mapping[str, Any], draft: Mapping[str, Any]) -> dict[str
     }
     context = min(target["model"]["context_length"], draft["model"]["context_length"])
     model["context_length"] = context
-    return {"model": model, "search": _search(context), "speculative": {"max_draft_tokens": 4}}
+    return {"model": model, "search": search(context), "speculative": {"max_draft_tokens": 4}}
 
 
 def _decoder(architecture: Architecture, filename: str) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def _decoder(architecture: Architecture, filename: str) -> dict[str, Any]:
     }
 
 
-def _search(context: int) -> dict[str, Any]:
-    """Greedy, with the cache written in place."""
+def search(context: int, shared: bool = True) -> dict[str, Any]:
+    """Greedy, with the cache written in place if it is `shared`."""
     return {
         "diversity_penalty": 0.0,
         "do_sample": False,
@@ -73,7 +73,7 @@ def _search(context: int) -> dict[str, Any]:
         "no_repeat_ngram_size": 0,
         "num_beams": 1,
         "num_return_sequences": 1,
-        "past_present_share_buffer": True,
+        "past_present_share_buffer": shared,
         "repetition_penalty": 1.0,
         "temperature": 1.0,
         "top_k": 1,

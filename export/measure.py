@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.reference import FloatModel
 from specdec_onnx.export.sample import TEXT
@@ -41,10 +42,13 @@ class Quality:
     kept_probability: float
 
 
-def measure(model: ModelFolder, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Forward cost and quality, as report.json holds them."""
+def measure(model: ModelFolder, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """Forward cost and quality, as report.json holds them; only the cost without a float source."""
     costs = {str(width): round(ms, 3) for width, ms in forward_cost_ms(model).items()}
-    quality = asdict(compare(FloatModel(checkpoint).logits(text_tokens(model)), model))
+    if checkpoint is None:
+        return {"forward_cost_ms": costs}
+    source = FloatModel(checkpoint, read_architecture(checkpoint.config, model.context_length))
+    quality = asdict(compare(source.logits(text_tokens(model)), model))
     tokens = quality.pop("tokens")
     if model.trimmed_vocabulary is None:
         del quality["kept_probability"]

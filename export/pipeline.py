@@ -12,6 +12,7 @@ from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
 from specdec_onnx.export.memory import peak_memory_bytes
+from specdec_onnx.export.ready import ReadyModel, ReadyWriter, find_ready
 from specdec_onnx.export.report import read_report, size_by_part, write_report
 from specdec_onnx.export.staging import staged, write_json
 from specdec_onnx.models.compatibility import require_compatible
@@ -94,9 +95,7 @@ def _export(
     began = time.perf_counter()
     checkpoints = {role: _open(source) for role, source in sources.items()}
     with staged(out, force=force) as folder:
-        writers = {
-            role: ModelWriter(checkpoints[role], folder / role, order) for role, order in orders.items()
-        }
+        writers = {role: _writer(checkpoints[role], folder / role, order) for role, order in orders.items()}
         models = [writer.describe() for writer in writers.values()]
         if len(models) > 1:
             require_compatible(*models)
@@ -110,7 +109,13 @@ def _export(
     return out
 
 
-def _build(writers: Mapping[str, ModelWriter], progress: Progress) -> dict[str, dict[str, Any]]:
+def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> ModelWriter | ReadyWriter:
+    return (
+        ReadyWriter(source, folder) if isinstance(source, ReadyModel) else ModelWriter(source, folder, order)
+    )
+
+
+def _build(writers: Mapping[str, ModelWriter | ReadyWriter], progress: Progress) -> dict[str, dict[str, Any]]:
     """Write the graphs; returns each role's part of the report."""
     total, before, entries = sum(writer.steps for writer in writers.values()), 0, {}
     for role, writer in writers.items():
@@ -119,7 +124,7 @@ def _build(writers: Mapping[str, ModelWriter], progress: Progress) -> dict[str, 
             progress(f"{role}: {what}" if role else what, before + done, total)
 
         sizes = writer.build(step)
-        entries[role] = {"format": writer.order.format.name, "size_bytes": size_by_part(sizes)}
+        entries[role] = {"format": writer.format_name, "size_bytes": size_by_part(sizes)}
         if writer.calibration is not None:
             entries[role]["calibration"] = writer.calibration
         before += writer.steps
@@ -145,7 +150,7 @@ def _report(entries: Mapping[str, dict[str, Any]], seconds: float) -> dict[str, 
     return {**entries.get("", entries), **whole}
 
 
-def _measure(out: Path, checkpoints: Mapping[str, Checkpoint], progress: Progress) -> None:
+def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress) -> None:
     """Complete report.json and each model's facts."""
     from specdec_onnx.export.measure import measure
 
@@ -153,16 +158,19 @@ def _measure(out: Path, checkpoints: Mapping[str, Checkpoint], progress: Progres
     for done, (role, checkpoint) in enumerate(checkpoints.items()):
         progress(f"measuring {role}".strip(), done, len(checkpoints))
         model = open_model(out / role)
-        found = measure(model, checkpoint)
+        found = measure(model, None if isinstance(checkpoint, ReadyModel) else checkpoint)
         report |= {role: report[role] | found} if role else found
         quality = {key.removeprefix("quality_"): found[key] for key in _QUALITY if key in found}
-        write_json(model.path / "specdec.json", {**model.facts, "quality": quality})
+        if quality:
+            write_json(model.path / "specdec.json", {**model.facts, "quality": quality})
         write_report(out, report)
     progress("measured", len(checkpoints), len(checkpoints))
 
 
-def _open(source: Source) -> Checkpoint:
-    return open_checkpoint(source) if isinstance(source, str | Path) else source
+def _open(source: Source) -> Checkpoint | ReadyModel:
+    if not isinstance(source, str | Path):
+        return source
+    return find_ready(Path(source).expanduser()) or open_checkpoint(source)
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import DTypeLike, NDArray
 
-from specdec_onnx.export.architecture import read_architecture
+from specdec_onnx.export.architecture import Architecture, read_architecture
 from specdec_onnx.export.block import Block
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.graph import Dimension, Graph
@@ -71,9 +71,9 @@ class Tapped(Float32):
 class FloatModel:
     """A checkpoint run in float32 over whole texts."""
 
-    def __init__(self, checkpoint: Checkpoint, context: int = 0) -> None:
-        """As exported for `context` positions; SpecdecError for a checkpoint that the exporter cannot read."""
-        self._look = read_architecture(checkpoint.config, context)
+    def __init__(self, checkpoint: Checkpoint, architecture: Architecture | None = None) -> None:
+        """As `architecture` reads it, if given; SpecdecError for a checkpoint that the exporter cannot read."""
+        self._look = architecture or read_architecture(checkpoint.config)
         self._weights = Weights(checkpoint, self._look)
         self._sessions: dict[bytes, ort.InferenceSession] = {}
 

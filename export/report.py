@@ -54,7 +54,7 @@ def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
     yield "format", [entry["format"] for entry in entries]
     yield "size", [_bytes(sum(entry["size_bytes"].values())) for entry in entries]
     for part in entries[0]["size_bytes"]:
-        yield f"  {part.replace('_', ' ')}", [_bytes(entry["size_bytes"][part]) for entry in entries]
+        yield f"  {part.replace('_', ' ')}", [_bytes(entry["size_bytes"].get(part, 0)) for entry in entries]
     if all("forward_cost_ms" in entry for entry in entries):
         yield from _measured_rows(entries)
 
@@ -63,11 +63,17 @@ def _measured_rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
     for width in entries[0]["forward_cost_ms"]:
         costs = [entry["forward_cost_ms"].get(width) for entry in entries]
         yield f"forward pass, S={width}", ["-" if cost is None else f"{cost:.1f} ms" for cost in costs]
-    finer = entries[0]["quality_reference"]
-    yield f"KL to {finer}", [f"{entry['kl_mean']:.4f}" for entry in entries]
-    yield f"top-1 as {finer}", [f"{entry['top1_agreement']:.1%}" for entry in entries]
+    finer = next((entry["quality_reference"] for entry in entries if "quality_reference" in entry), None)
+    if finer is None:
+        return
+    yield f"KL to {finer}", [_cell(entry, "kl_mean", ".4f") for entry in entries]
+    yield f"top-1 as {finer}", [_cell(entry, "top1_agreement", ".1%") for entry in entries]
     if any("kept_probability" in entry for entry in entries):
         yield "kept by the trimmed head", [f"{entry.get('kept_probability', 1.0):.1%}" for entry in entries]
+
+
+def _cell(entry: Entry, key: str, form: str) -> str:
+    return format(entry[key], form) if key in entry else "-"
 
 
 def _bytes(count: float) -> str:

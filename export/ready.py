@@ -1,0 +1,135 @@
+"""A folder that holds an ONNX graph already: taken as it is, and laid out like our own."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from specdec_onnx.export.checkpoint.base import Source
+from specdec_onnx.export.genai_plain import plain_config
+from specdec_onnx.export.staging import write_json
+from specdec_onnx.export.transformer import Step
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder, open_model
+from specdec_onnx.models.layout import inside
+
+FORMAT = "ready"
+"""What reports call the format of a graph that was not made here."""
+
+_BESIDE = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+_TOOLS = ("specdec-onnx", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class ReadyModel:
+    """A model folder as ONNX Runtime GenAI, onnx-community or Optimum lay it out."""
+
+    model: ModelFolder
+
+    @property
+    def source(self) -> Source:
+        """Its files, graph first."""
+        name = self.model.path.resolve().name
+        return Source(name, name, (self.model.graph, *data_of(self.model.graph)))
+
+
+def find_ready(path: Path) -> ReadyModel | None:
+    """The ready model in a folder without safetensors, None if there is none; SpecdecError if it is damaged."""
+    if not path.is_dir() or any(path.glob("*.safetensors")):
+        return None
+    if not any(path.glob("*.onnx")) and not any(path.glob("onnx/*.onnx")):
+        return None
+    return ReadyModel(open_model(path))
+
+
+def data_of(graph: Path) -> tuple[Path, ...]:
+    """The files of a graph's external data; SpecdecError if one is missing or lies outside its folder."""
+    try:
+        model = onnx.load(graph, load_external_data=False)
+    except Exception as error:  # whatever the parser found
+        raise SpecdecError(f"{graph} is no ONNX graph", str(error), "get the model again") from error
+    tensors = [tensor for tensor in model.graph.initializer if tensor.external_data]
+    names = sorted(
+        {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    )
+    files = tuple(inside(graph.parent, name) for name in names)
+    for file in files:
+        if not file.is_file():
+            raise SpecdecError(
+                f"{graph} lacks its data", f"{file.name} is not beside it", "get the model again"
+            )
+    return files
+
+
+class ReadyWriter:
+    """Fills an empty folder with a ready model: what describes it, then the graph."""
+
+    steps = 1
+    format_name = FORMAT
+    calibration: dict[str, Any] | None = None
+
+    def __init__(self, ready: ReadyModel, folder: Path) -> None:
+        """SpecdecError for a graph without its data; nothing is written yet."""
+        self.ready, self.folder = ready, folder
+        self._source = ready.source
+
+    def describe(self) -> ModelFolder:
+        """Write tokenizer and config.json; the folder can be compared with another one, but not run."""
+        model = self.ready.model
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in _BESIDE:
+            if (model.path / name).is_file():
+                shutil.copyfile(model.path / name, self.folder / name)
+        write_json(self.folder / "config.json", model.config)
+        return open_model(self.folder, self._goal)
+
+    def build(self, step: Step) -> dict[str, int]:
+        """Copy the graph and its data, write the facts; returns the bytes of each file."""
+        from specdec_onnx.runtime.decoder import Decoder
+
+        step("copying", 0, 1)
+        sizes = {}
+        for part in self._source.parts:
+            goal = self._goal.parent / part.relative_to(self.ready.model.graph.parent)
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(part, goal)
+            sizes[part.name] = part.stat().st_size
+        write_json(self.folder / "specdec.json", self._facts())
+        write_json(self.folder / "genai_config.json", self._genai())
+        Decoder.open(open_model(self.folder), capacity=8)  # refuses what cannot verify drafts, and says why
+        step("copying", 1, 1)
+        return sizes
+
+    @property
+    def _goal(self) -> Path:
+        return self.folder / "onnx" / self.ready.model.graph.name
+
+    def _facts(self) -> dict[str, Any]:
+        source = self._source
+        return {
+            "name": source.name,
+            "format": self.format_name,
+            "source": {"file": source.file, "sha256": source.sha256},
+            "versions": {tool: version(tool) for tool in _TOOLS},
+        }
+
+    def _genai(self) -> Mapping[str, Any]:
+        """The model's own genai_config.json, the graph where it now lies; a plain one if it has none."""
+        file = self.ready.model.path / "genai_config.json"
+        if not file.is_file():
+            return plain_config(self.ready.model, f"onnx/{self._goal.name}")
+        config = json.loads(file.read_text(encoding="utf-8"))
+        config["model"]["decoder"]["filename"] = f"onnx/{self._goal.name}"
+        return dict(config)
