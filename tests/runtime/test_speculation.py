@@ -1,5 +1,6 @@
 """Proposers inside the engine: who drafts when, and what never reaches an answer."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,10 @@ def eager(twins: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sources(engine: Engine, prompt: str, **ask: object) -> list[str]:
-    return [source for step in engine.stream(prompt, **ask) for source in step.sources]
+    """Who wrote each token of an answer that only the length limit ends."""
+    endless = dict.fromkeys(engine.pair.target.eos_token_ids, -math.inf)
+    steps = engine.stream(prompt, logit_bias=endless, **ask)
+    return [source for step in steps for source in step.sources]
 
 
 def test_speculation_can_be_off_for_one_request(twins: Engine) -> None:
@@ -84,7 +88,8 @@ def test_a_draft_with_a_shorter_context_stops_drafting(tmp_path: Path) -> None:
         tmp_path / "pair", target_format="fp32", draft_format="fp32", seed=8, draft_sizes=small
     )
     engine = load(pair)
-    plain = engine.generate(PROMPT, mode="plain", max_new_tokens=120)
+    sources(engine, PROMPT, mode="plain", max_new_tokens=120)
+    plain = engine.last.text
     said = sources(engine, PROMPT, mode="draft", max_new_tokens=120)
     assert engine.last.text == plain
     assert "draft" in said[:20]
