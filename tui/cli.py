@@ -14,6 +14,7 @@ COMMANDS = {
     "chat": "chat with a pair in the terminal or in a browser",
     "run": "answer one prompt, streaming to stdout",
     "bench": "measure how much faster each mode is, and that it changes no token",
+    "compare": "measure a pair on several devices, and say which to choose",
     "doctor": "what this machine offers, and what a pair costs and promises on it",
     "demo": "get a model pair and watch it answer plainly and speculatively",
 }

@@ -59,7 +59,7 @@ class ScriptedEngine:
         self.pair = scripted_pair(draft="draft" in modes)
         self.target, self.identity = SimpleNamespace(), "bit-identical"
         self.forgotten: list[int] = []
-        self.context = 4096
+        self.context, self.placements = 4096, {"target": "cpu"}
         self.text_of: Callable[[str], str] = lambda mode: self.answers.get(mode, ANSWER)
         self.seconds_of: Callable[[str], float] = lambda mode: SECONDS_PER_ROUND
 

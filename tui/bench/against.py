@@ -33,7 +33,7 @@ KEPT = (
 """What of a mode's figures another program can tell."""
 
 
-def check_settings(settings: "Parameters", *, device: str, all_turns: bool) -> None:
+def check_settings(settings: "Parameters", *, devices: set[str | None], all_turns: bool) -> None:
     """Raise SpecdecError for what both programs cannot do alike."""
     from specdec_onnx.runtime.sampling import Parameters
 
@@ -41,7 +41,7 @@ def check_settings(settings: "Parameters", *, device: str, all_turns: bool) -> N
         raise SpecdecError(
             f"--against {NAME} compares greedy answers", "sampling and stop texts would differ by design"
         )
-    if device != "cpu" or all_turns:
+    if devices - {"cpu", None} or all_turns:
         flag = "--all-turns" if all_turns else "--device"
         raise SpecdecError(
             f"--against {NAME} and {flag} exclude each other", "it is run on the CPU, turn by turn"

@@ -15,6 +15,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.layout import read_json, section
 from specdec_onnx.tui.bench.contestant import Run
 from specdec_onnx.tui.bench.prompts import Prompt
+from specdec_onnx.tui.channel import last_words
 
 if TYPE_CHECKING:
     from specdec_onnx.models.pair import Pair
@@ -82,16 +83,12 @@ class Genai:
             line = self._worker.stdout.readline()
         except BrokenPipeError:
             line = ""
-        reply: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
+        reply: dict[str, Any] = (
+            json.loads(line) if line else {"error": last_words(self._said, self._worker.wait())}
+        )
         if "error" in reply:
             raise SpecdecError("onnxruntime-genai failed", reply["error"])
         return reply
-
-    def _last_words(self) -> str:
-        code = self._worker.wait()
-        self._said.seek(0)
-        lines = self._said.read().strip().splitlines()
-        return lines[-1] if lines else f"its process ended with code {code}"
 
 
 @dataclass(frozen=True)

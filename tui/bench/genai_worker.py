@@ -4,12 +4,12 @@ The first line says what to load, each further one what to answer; the end of th
 """
 
 import json
-import os
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
+
+from specdec_onnx.tui.channel import first_line, open_channel, plan_from_parent, say
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -34,17 +34,15 @@ def needs_draft(mode: str) -> bool:
 
 
 def main() -> None:
-    """Serve until the input ends. Whatever the libraries print goes to stderr."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends the input
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    """Serve until the input ends."""
+    channel = open_channel()
     try:
-        _serve(json.loads(sys.stdin.readline()), answers)
+        _serve(plan_from_parent(), channel)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
-        _say(answers, {"error": str(error).strip().splitlines()[0] if str(error).strip() else repr(error)})
+        say(channel, {"error": first_line(error)})
 
 
-def _serve(wanted: Mapping[str, Any], answers: TextIO) -> None:
+def _serve(wanted: Mapping[str, Any], channel: TextIO) -> None:
     import onnxruntime_genai as og
 
     from specdec_onnx.tui.bench.memory import peak_memory
@@ -53,11 +51,11 @@ def _serve(wanted: Mapping[str, Any], answers: TextIO) -> None:
     if wanted["pair"]:
         models[True] = _load(wanted["pair"], ["decoder", "draft"], wanted["threads"])
     modes = [mode for mode in SETTINGS if needs_draft(mode) in models]
-    _say(answers, {"version": og.__version__, "modes": modes})
+    say(channel, {"version": og.__version__, "modes": modes})
     for line in sys.stdin:
         ask = json.loads(line)
         run = _answer(models[needs_draft(ask["mode"])], ask["mode"], ask["tokens"], ask["max_length"])
-        _say(answers, run | {"peak_memory_bytes": peak_memory()})
+        say(channel, run | {"peak_memory_bytes": peak_memory()})
 
 
 def _load(folder: str, roles: Sequence[str], threads: int) -> Any:
@@ -102,10 +100,6 @@ def _counts(found: Mapping[str, Any], answered: int) -> dict[str, int]:
         "drafted": int(found["draft_tokens_proposed"]),
         "accepted": int(found["draft_tokens_accepted"]),
     }
-
-
-def _say(answers: TextIO, message: Mapping[str, Any]) -> None:
-    print(json.dumps(message), file=answers, flush=True)
 
 
 if __name__ == "__main__":

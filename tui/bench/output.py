@@ -1,28 +1,29 @@
 """Where a benchmark's figures go: a table for people, JSON for programs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.bench.table import tables
 
 
-def report(figures: Mapping[str, Any], out: str | None) -> None:
-    """Print the table; `out` is the JSON's file, or "-" for stdout (the table then goes to stderr)."""
+def report(
+    figures: Mapping[str, Any], out: str | None, tables: Callable[[Mapping[str, Any]], RenderableType]
+) -> None:
+    """Print the tables; `out` is the JSON's file, or "-" for stdout (the tables then go to stderr)."""
     Console(stderr=out == "-").print(tables(figures))
     text = json.dumps(figures, indent=2, ensure_ascii=False)
     if out == "-":
         print(text)
     elif out:
-        _write(Path(out), text)
+        write(Path(out), text)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write all or nothing."""
+def write(path: Path, text: str) -> None:
+    """Write all or nothing; SpecdecError where that is not possible."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_text(text + "\n", encoding="utf-8")

@@ -65,7 +65,7 @@ class Session:
                 rounds, self.modes, comparable=parameters.greedy or parameters.seed is not None
             ),
             "machine": machine(),
-            "pair": describe_pair(self.engine.pair) | {"identity": str(self.engine.identity)},
+            "pair": describe_pair(self.engine.pair) | self._loaded(),
             "forward_cost_ms": costs,
             "peak_memory_bytes": peak_memory(),
             "noise": noise(watch, rounds),
@@ -76,6 +76,10 @@ class Session:
                 "repeat": self.repeat,
             },
         }
+
+    def _loaded(self) -> dict[str, Any]:
+        places = {role: str(place) for role, place in self.engine.placements.items()}
+        return {"identity": str(self.engine.identity), "devices": places}
 
 
 def forward_costs(engine: "Engine") -> dict[str, float]:

@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.bench.noise import Watch
     from specdec_onnx.tui.bench.output import report
     from specdec_onnx.tui.bench.session import Session, forward_costs
+    from specdec_onnx.tui.bench.table import tables
     from specdec_onnx.tui.options import load_engine, parameters
 
     positive("--limit", args.limit)
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
         found = against.figures(opponent, engine, rounds, figures["modes"]["auto"])
         figures["against"] = {args.against: found}
-    report(figures, args.json)
+    report(figures, args.json, tables)
     return 0 if len(rounds) == len(prompts) else 130
 
 
@@ -136,7 +137,7 @@ def _check_opponent(args: argparse.Namespace, settings: "Parameters") -> None:
     from specdec_onnx.tui.bench.genai import require_installed
 
     require_installed()
-    check_settings(settings, device=args.device, all_turns=args.all_turns)
+    check_settings(settings, devices={args.device, args.draft_device}, all_turns=args.all_turns)
 
 
 def _opponent(args: argparse.Namespace, engine: "Engine") -> "Genai | nullcontext[None]":

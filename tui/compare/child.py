@@ -1,0 +1,111 @@
+"""Measures one place in a process of its own, so that a crash or a missing provider ends nothing else.
+
+The plan comes in as one JSON line; each finding goes out as one, so that what was found before a crash is kept.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.bench.memory import peak_memory
+from specdec_onnx.tui.channel import first_line, open_channel, plan_from_parent, say
+from specdec_onnx.tui.compare.energy import Meter
+from specdec_onnx.tui.compare.prompts import prompt_of
+from specdec_onnx.tui.compare.spec import Place, Plan
+
+if TYPE_CHECKING:
+    from specdec_onnx.runtime.engine import Engine
+
+WARM_UP_TOKENS = 4
+
+
+def main() -> None:
+    """Measure and tell."""
+    channel = open_channel()
+    try:
+        measure(*Plan.of(plan_from_parent()), channel)
+    except SpecdecError as error:
+        say(channel, {"event": "failed", "problem": _problem(error)})
+    except Exception as error:  # noqa: BLE001 - whatever it is, the report names it
+        say(channel, {"event": "failed", "problem": first_line(error)})
+
+
+def _problem(error: SpecdecError) -> str:
+    """What happened, why, and what to do, in one line."""
+    fix = f" (try: {error.fix})" if error.fix else ""
+    return ": ".join(filter(None, (error.what, error.why))) + fix
+
+
+def measure(plan: Plan, place: Place, channel: TextIO) -> None:
+    """Load the pair there, answer each prompt in each mode, then time forward passes."""
+    start = time.perf_counter()
+    engine = _load(plan, place)
+    modes = [mode for mode in plan.modes if mode in engine.modes]
+    say(channel, {"event": "loaded", "load_seconds": time.perf_counter() - start, **_describe(engine)})
+    for mode in modes:
+        engine.generate(prompt_of(engine.pair.target, 0), mode=mode, max_new_tokens=WARM_UP_TOKENS)
+    meter = Meter()
+    for length in plan.lengths:
+        tokens = prompt_of(engine.pair.target, length)
+        for mode in modes:
+            run = _answer(engine, tokens, mode, plan.max_new_tokens, meter)
+            say(channel, {"event": "run", "length": length, "mode": mode, **run})
+    say(channel, {"event": "finished", "energy_problem": meter.problem, **_costs(engine)})
+
+
+def _load(plan: Plan, place: Place) -> "Engine":
+    from specdec_onnx.runtime.engine import load
+
+    return load(
+        plan.pair,
+        draft=plan.draft,
+        device=place.device,
+        draft_device=place.draft_device,
+        threads=place.threads,
+        context=plan.context,
+    )
+
+
+def _describe(engine: "Engine") -> dict[str, Any]:
+    draft = engine.speculation.draft
+    decoders = {"target": engine.target} | ({"draft": draft.tape.decoder} if draft else {})
+    return {
+        "identity": str(engine.identity),
+        "devices": {role: placement.device for role, placement in engine.placements.items()},
+        "nodes": {role: decoder.placement() for role, decoder in decoders.items()},
+    }
+
+
+def _answer(
+    engine: "Engine", tokens: Sequence[int], mode: str, max_new_tokens: int, meter: Meter
+) -> dict[str, Any]:
+    engine.forget()
+    before = meter.read()
+    answer = [
+        token
+        for step in engine.stream(tokens, mode=mode, max_new_tokens=max_new_tokens)
+        for token in step.tokens
+    ]
+    statistics = engine.last.statistics
+    return {
+        "prompt_tokens": len(tokens),
+        "tokens": answer,
+        "joules": meter.joules_since(before),
+        "first_token_ms": statistics.time_to_first_token_ms,
+        "prefill_ms": 1e3 * statistics.prefill_seconds,
+        "per_token_ms": 1e3 * statistics.decode_seconds / len(answer),
+    }
+
+
+def _costs(engine: "Engine") -> dict[str, Any]:
+    from specdec_onnx.runtime.costs import TARGET_WIDTHS, measure_curve
+
+    engine.forget()
+    curve = measure_curve(engine.target, TARGET_WIDTHS)
+    costs = dict(zip(map(str, curve.widths), (round(1e3 * cost, 3) for cost in curve.seconds), strict=True))
+    return {"forward_cost_ms": costs, "peak_memory_bytes": peak_memory()}
+
+
+if __name__ == "__main__":
+    main()
