@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from specdec_onnx.export.architecture import Architecture
 from specdec_onnx.export.block import Block
@@ -18,6 +19,8 @@ GRAPH_FILE = "model.onnx"
 DATA_FILE = "model.onnx_data"
 PADDING = -65504.0
 """Logit of an id that a trimmed head does not score: the lowest half-precision number."""
+
+_CHUNK_ROWS = 4096
 
 Step = Callable[[str, int, int], None]
 
@@ -74,9 +77,15 @@ class _Decoder:
         graph.node("Cast", [scalar], "total_sequence_length", to=6)
 
     def _embed(self) -> str:
-        rows = self.weights.embedding()
-        table = self.graph.weight("embedding.weight", np.float32, rows.shape, [rows])
-        return self.graph.node("Gather", [table, "input_ids"], "embedding")
+        """Rows of the table: half-precision in the file and in memory, unless weights are to stay as they are."""
+        graph, rows = self.graph, self.weights.embedding()
+        chunks = (rows[first : first + _CHUNK_ROWS] for first in range(0, len(rows), _CHUNK_ROWS))
+        if self.recipe.body.name == "fp32" or np.abs(rows).max() > np.finfo(np.float16).max:
+            table = graph.weight("embedding.weight", np.float32, rows.shape, chunks)
+            return graph.node("Gather", [table, "input_ids"], "embedding")
+        table = graph.weight("embedding.weight", np.float16, rows.shape, chunks)
+        halves = graph.node("Gather", [table, "input_ids"], "embedding.half")
+        return graph.node("Cast", [halves], "embedding", to=onnx.TensorProto.FLOAT)
 
     def _last_rows(self, x: str) -> str:
         """The last num_logits_to_keep rows; all of them for 0, its default."""

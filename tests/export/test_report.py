@@ -31,6 +31,15 @@ def test_sizes_add_up(tmp_path: Path) -> None:
     assert sum(sizes.values()) <= (folder / "onnx" / "model.onnx_data").stat().st_size
 
 
+def test_embeddings_are_half_as_large_and_as_good(tmp_path: Path) -> None:
+    halved = export_tiny(tmp_path / "int8", format="int8")
+    assert read_report(halved)["size_bytes"]["embedding"] == 384 * 64 * 2
+    loud = tiny_checkpoint()
+    loud.tensors["model.embed_tokens.weight"][7, 3] = 1e5
+    beyond = export_model(loud, tmp_path / "loud", format="int8")
+    assert read_report(beyond)["size_bytes"]["embedding"] == 384 * 64 * 4
+
+
 def test_unknown_tensors_count_as_other() -> None:
     assert size_by_part({"cos_cache": 7, "trimmed_logits.weight": 5})["other"] == 7
     assert size_by_part({"cos_cache": 7, "trimmed_logits.weight": 5})["head"] == 5
