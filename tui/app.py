@@ -57,6 +57,13 @@ class ChatApp(App[None]):
             if own.title not in ("Keys", "Maximize", "Minimize"):
                 yield own
 
+    async def action_quit(self) -> None:
+        """Put the answer under way away before the screens close."""
+        for screen in self.screen_stack:
+            if isinstance(screen, ChatScreen):
+                await screen.end_answer()
+        self.exit()
+
     def on_unmount(self) -> None:
         """The screens are gone by now: keep the preferences and let go of the rest."""
         self.services.preferences.save(preferences_path())

@@ -22,9 +22,10 @@ LONG = " ".join(f"word{number}" for number in range(80))
 async def ask(app: ChatApp, text: str = "Question") -> ChatScreen:
     screen = screen_of(app)
     await until(lambda: app.services.host.state.session or app.services.host.state.error)
+    before = len(screen.conversation.line)
     screen.prompt.fill(text)
     screen.prompt._submit()
-    await until(lambda: screen.conversation.line)
+    await until(lambda: len(screen.conversation.line) == before + 2)
     return screen
 
 

@@ -24,9 +24,10 @@ WORDS = "alpha beta gamma delta epsilon zeta eta theta"
 async def answered(app: ChatApp) -> ChatScreen:
     screen = screen_of(app)
     await until(lambda: app.services.host.state.session)
+    before = len(screen.conversation.line)
     screen.prompt.fill("Question")
     screen.prompt._submit()
-    await until(lambda: screen.conversation.line)
+    await until(lambda: len(screen.conversation.line) == before + 2)
     await idle(app)
     return screen
 

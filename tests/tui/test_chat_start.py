@@ -193,3 +193,20 @@ def test_without_a_terminal_the_way_out_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and "no terminal" in done.stderr and "specdec run" in done.stderr
+
+
+async def test_ctrl_q_mid_answer_ends_it_and_leaves(tmp_path: Path) -> None:
+    session = ScriptedSession(["word " * 4000], pause=0.02)
+    app = chat_app(tmp_path, session)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        screen.prompt.fill("Question")
+        await pilot.press("enter")
+        await until(lambda: screen.reply and len(screen.reply.rounds) > 3)
+        await pilot.press("ctrl+q")
+        await until(lambda: not app.is_running)
+    ((text, reason),) = Store(tmp_path / "history.sqlite3").rows(
+        "SELECT text, reason FROM turn WHERE role = 'assistant'"
+    )
+    assert text.startswith("word word ") and reason == "cancelled"

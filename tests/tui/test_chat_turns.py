@@ -21,9 +21,10 @@ async def asked(app: ChatApp, questions: Sequence[str] = ("Question",)) -> ChatS
     screen = screen_of(app)
     await until(lambda: app.services.host.state.session)
     for question in questions:
+        wanted = len(screen.conversation.line) + 2
         screen.prompt.fill(question)
         screen.prompt._submit()
-        await until(lambda: screen.busy or screen.conversation.line)
+        await until(lambda wanted=wanted: len(screen.conversation.line) == wanted)
         await idle(app)
     return screen
 

@@ -2,8 +2,6 @@
 
 import asyncio
 
-from textual.timer import Timer
-
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.reply import Reply
@@ -18,9 +16,7 @@ FRAMES_PER_SAVE = 10
 class Answering(ChatBase):
     """One answer at a time; the screen only ever reads what the engine's thread has left for it."""
 
-    _ticker: Timer | None = None
     _frame = 0
-    _finishing = False
 
     async def begin(self, answer: Turn, partial: str = "") -> None:
         """Have the engine write `answer`, from `partial` on."""
@@ -30,15 +26,18 @@ class Answering(ChatBase):
         self.reply = Reply(answer.id, request, pieces=list(answer.pieces), rounds=list(earlier))
         self.services.host.answer(self.reply)
         await self.transcript.keep(self.conversation.line)
-        if self._ticker is None:
-            self._ticker = self.set_interval(1 / FRAMES, self.tick)
-        self._ticker.resume()
+        # A worker, not a timer: the screen must be able to close while a frame is being drawn.
+        self.run_worker(self._follow(self.reply), group="answer")
         self.refresh_bars()
 
-    async def tick(self) -> None:
+    async def _follow(self, reply: Reply) -> None:
+        while not reply.finished:
+            await asyncio.sleep(1 / FRAMES)
+            await self.tick(reply)
+        await self.finish(reply)
+
+    async def tick(self, reply: Reply) -> None:
         """Draw and save what has come since the last frame."""
-        if (reply := self.reply) is None or self._finishing:
-            return
         fresh = reply.drain()
         view = self.transcript.answer(reply.turn)
         if fresh and view is not None:
@@ -46,9 +45,6 @@ class Answering(ChatBase):
         if view is not None and reply.pieces:
             view.update_tokens(reply.pieces, reply.rounds)
         self._frame += 1
-        if reply.finished:
-            await self.finish(reply)
-            return
         if self._frame % FRAMES_PER_SAVE == 0 and reply.rounds:
             self.save(reply)
         self.refresh_bars()
@@ -63,36 +59,30 @@ class Answering(ChatBase):
 
     async def finish(self, reply: Reply) -> None:
         """Save and draw the finished answer, then make room for the next question."""
-        self._finishing = True
-        if self._ticker is not None:
-            self._ticker.pause()
         self.save(reply)
         await asyncio.to_thread(self.services.recorder.wait)
         self.conversation.reload()
         remark = why_nothing_drafted(reply.statistics(), self.modes())
         if (view := self.transcript.answer(reply.turn)) is not None:
             await view.finish(reply.reason or "cancelled", self.figures(reply), remark)
-        self.reply, self._finishing = None, False
+        self.reply = None
         self._complain(reply)
         self.refresh_bars()
 
     async def end_answer(self) -> None:
         """Stop the answer under way, if there is one, and put it away with what has come."""
-        if (reply := self.reply) is not None and not self._finishing:
-            self._take_what_came(reply)
-            await self.finish(reply)
+        if self.reply is not None:
+            self.reply.cancel()
+            self.reply.reason = self.reply.reason or "cancelled"
         while self.reply is not None:
             await asyncio.sleep(1 / FRAMES)
-
-    def _take_what_came(self, reply: Reply) -> None:
-        reply.cancel()
-        reply.drain()
-        reply.reason = reply.reason or "cancelled"
 
     def on_unmount(self) -> None:
         """Leaving mid-answer keeps what has come."""
         if (reply := self.reply) is not None:
-            self._take_what_came(reply)
+            reply.cancel()
+            reply.drain()
+            reply.reason = reply.reason or "cancelled"
             self.save(reply)
 
     def _complain(self, reply: Reply) -> None:

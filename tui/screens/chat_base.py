@@ -80,7 +80,9 @@ class ChatBase(Screen[None]):
         return session.modes if session else ()
 
     def refresh_bars(self) -> None:
-        """Bring the lines above and below up to date."""
+        """Bring the lines above and below up to date; a screen that is being closed has none."""
+        if not self.query(TopBar):
+            return
         state = self.services.host.state
         top = self.query_one(TopBar)
         top.heading = self.conversation.title
