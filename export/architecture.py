@@ -98,7 +98,7 @@ def _family(config: Mapping[str, Any]) -> Family:
         raise SpecdecError(
             f"cannot export a model of type {kind!r}",
             f"the graph builder knows these families: {known}",
-            "choose a model of one of them",
+            "add --graph portable (needs specdec-onnx[optimum]), or choose a model of one of them",
         )
     return FAMILIES[kind]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from specdec_onnx.export.architecture import Architecture, read_architecture
 from specdec_onnx.export.calibration import CalibratedWeights, summary
@@ -29,13 +29,41 @@ _OWN_KEYS = ("rope_freq_factors",)
 class Order:
     """What to make of one checkpoint; `trim` is how many leading token ids the head keeps, None for all.
 
-    `smooth`: calibrate on text, in formats that gain from it.
+    `smooth`: calibrate on text, in formats that gain from it. `graph`: "fused" or "portable".
     """
 
     format: Format
     trim: int | None = None
     context: int = CONTEXT
     smooth: bool = True
+    graph: str = "fused"
+
+
+class Writer(Protocol):
+    """Fills an empty folder with one model: first what describes it, then the graph."""
+
+    @property
+    def steps(self) -> int:
+        """How many steps `build` reports."""
+        ...
+
+    @property
+    def format_name(self) -> str:
+        """As people write it."""
+        ...
+
+    @property
+    def calibration(self) -> dict[str, Any] | None:
+        """What calibrating found, once the graph is written."""
+        ...
+
+    def describe(self) -> ModelFolder:
+        """Write tokenizer and config.json; the folder can be compared with another one, but not run."""
+        ...
+
+    def build(self, step: Step) -> dict[str, int]:
+        """Write the graph and the facts; returns the bytes of each tensor."""
+        ...
 
 
 class ModelWriter:
@@ -51,13 +79,7 @@ class ModelWriter:
 
     def describe(self) -> ModelFolder:
         """Write tokenizer and config.json; the folder can be compared with another one, but not run."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.checkpoint.write_tokenizer(self.folder)
-        config = {key: value for key, value in self.checkpoint.config.items() if key not in _OWN_KEYS}
-        write_json(self.folder / "config.json", config)
-        model = open_model(self.folder, self._graph_folder / GRAPH_FILE)
-        _check_tokenizer(model)
-        return model
+        return describe(self.checkpoint, self.folder)
 
     def build(self, step: Step) -> dict[str, int]:
         """Write the graph and the facts; returns the bytes of each tensor."""
@@ -109,6 +131,17 @@ class ModelWriter:
         if trimming is not None:
             facts["trimmed_vocabulary"] = [list(bounds) for bounds in trimming.ranges]
         return facts
+
+
+def describe(checkpoint: Checkpoint, folder: Path) -> ModelFolder:
+    """Write tokenizer and config.json into `folder`; SpecdecError if the two do not fit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_tokenizer(folder)
+    config = {key: value for key, value in checkpoint.config.items() if key not in _OWN_KEYS}
+    write_json(folder / "config.json", config)
+    model = open_model(folder, folder / "onnx" / GRAPH_FILE)
+    _check_tokenizer(model)
+    return model
 
 
 def _check_tokenizer(model: ModelFolder) -> None:

@@ -50,6 +50,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="longest text in tokens, at most (default: %(default)s)",
     )
     parser.add_argument(
+        "--graph",
+        choices=("fused", "portable"),
+        default="fused",
+        help="portable: traced by Optimum, for families the fused graph lacks and for DirectML (default: %(default)s)",
+    )
+    parser.add_argument(
         "--no-measure", action="store_true", help="skip forward costs and quality in the report"
     )
     parser.add_argument(
@@ -98,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
             trim=args.trim,
             context=args.context,
             smooth=not args.no_smoothing,
+            graph=args.graph,
             measure=not args.no_measure,
             force=args.force,
             progress=progress,

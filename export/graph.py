@@ -22,8 +22,8 @@ Dimension = int | str
 class Graph:
     """Collects nodes, inputs, outputs and tensors; every method returns the name of the value it made."""
 
-    def __init__(self, data: TensorFile | None = None) -> None:
-        self._data = data
+    def __init__(self, data: TensorFile | None = None, opset: int = OPSET) -> None:
+        self._data, self._opset = data, opset
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -71,6 +71,15 @@ class Graph:
         self._outputs.append(_value(name, dtype, shape))
         return name
 
+    def copy(self, node: onnx.NodeProto) -> None:
+        """Append another graph's node."""
+        self._nodes.append(node)
+
+    def copy_signature(self, graph: onnx.GraphProto) -> None:
+        """Take inputs and outputs as another graph has them."""
+        self._inputs.extend(graph.input)
+        self._outputs.extend(graph.output)
+
     def save(self, path: Path) -> None:
         """Write the graph; its tensors must lie in the same folder."""
         path.write_bytes(self.serialize())
@@ -79,7 +88,7 @@ class Graph:
         """The model without its large tensors; the same nodes give the same bytes."""
         tensors = list(self._tensors.values())
         graph = helper.make_graph(self._nodes, "decoder", self._inputs, self._outputs, tensors)
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        opsets = [helper.make_opsetid("", self._opset), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="specdec-onnx"
         )

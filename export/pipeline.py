@@ -4,11 +4,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from specdec_onnx.export.assemble import CONTEXT, ModelWriter, Order
+from specdec_onnx.export.assemble import CONTEXT, ModelWriter, Order, Writer
 from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.families import FAMILIES
 from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
 from specdec_onnx.export.memory import peak_memory_bytes
@@ -43,15 +44,17 @@ def export_model(
     trim: int | None = None,
     context: int = CONTEXT,
     smooth: bool = True,
+    graph: str = "fused",
     measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
     """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when that fails.
 
-    `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text.
+    `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
+    families the graph builder does not know (through Optimum, without smoothing).
     """
-    order = Order(parse_format(format, TARGET_BLOCK), trim, context, smooth)
+    order = Order(parse_format(format, TARGET_BLOCK), trim, context, smooth, graph)
     return _export({"": source}, {"": order}, out, measure, force, progress or _silent)
 
 
@@ -65,6 +68,7 @@ def export_pair(
     trim: int | None = TRIM,
     context: int = CONTEXT,
     smooth: bool = True,
+    graph: str = "fused",
     measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
@@ -74,10 +78,10 @@ def export_pair(
     With `measure`, report.json also holds forward costs and the quantization's loss, taken once the folder is
     complete. SpecdecError, and no folder, when a source is unusable or the two don't fit.
     """
-    target = Order(parse_format(target_format, TARGET_BLOCK), None, context, smooth)
+    target = Order(parse_format(target_format, TARGET_BLOCK), None, context, smooth, graph)
     if draft_source is None:
         return _export({"": target_source}, {"": target}, out, measure, force, progress or _silent)
-    draft = Order(parse_format(draft_format, DRAFT_BLOCK), trim, context, smooth)
+    draft = Order(parse_format(draft_format, DRAFT_BLOCK), trim, context, smooth, graph)
     orders = {"target": target, "draft": draft}
     sources = {"target": target_source, "draft": draft_source}
     return _export(sources, orders, out, measure, force, progress or _silent)
@@ -109,13 +113,17 @@ def _export(
     return out
 
 
-def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> ModelWriter | ReadyWriter:
-    return (
-        ReadyWriter(source, folder) if isinstance(source, ReadyModel) else ModelWriter(source, folder, order)
-    )
+def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> Writer:
+    if isinstance(source, ReadyModel):
+        return ReadyWriter(source, folder)
+    if order.graph == "portable":
+        from specdec_onnx.export.portable import PortableWriter
+
+        return PortableWriter(source, folder, order)
+    return ModelWriter(source, folder, order)
 
 
-def _build(writers: Mapping[str, ModelWriter | ReadyWriter], progress: Progress) -> dict[str, dict[str, Any]]:
+def _build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[str, Any]]:
     """Write the graphs; returns each role's part of the report."""
     total, before, entries = sum(writer.steps for writer in writers.values()), 0, {}
     for role, writer in writers.items():
@@ -158,7 +166,7 @@ def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], prog
     for done, (role, checkpoint) in enumerate(checkpoints.items()):
         progress(f"measuring {role}".strip(), done, len(checkpoints))
         model = open_model(out / role)
-        found = measure(model, None if isinstance(checkpoint, ReadyModel) else checkpoint)
+        found = measure(model, checkpoint if _has_float_model(checkpoint) else None)
         report |= {role: report[role] | found} if role else found
         quality = {key.removeprefix("quality_"): found[key] for key in _QUALITY if key in found}
         if quality:
@@ -171,6 +179,11 @@ def _open(source: Source) -> Checkpoint | ReadyModel:
     if not isinstance(source, str | Path):
         return source
     return find_ready(Path(source).expanduser()) or open_checkpoint(source)
+
+
+def _has_float_model(source: Checkpoint | ReadyModel) -> TypeGuard[Checkpoint]:
+    """Whether its quality can be told: the float reference knows the families of the fused graph."""
+    return not isinstance(source, ReadyModel) and source.config.get("model_type") in FAMILIES
 
 
 def _silent(what: str, done: int, total: int) -> None:
