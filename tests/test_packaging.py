@@ -25,6 +25,7 @@ HEAVY = {
     "gguf",
     "tokenizers",
     "jinja2",
+    "matplotlib",
 }
 
 
