@@ -22,7 +22,12 @@ AUTO = "auto"
 _EXTRAS = {"cpu": "cpu", "cuda": "cuda", "dml": "directml", "webgpu": "webgpu"}
 # TF32 rounds float32 products to 10 bits; a requested-size arena leaves the rest of the card to the other model.
 _CUDA = {"use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
-_OPTIONS = {"cuda": _CUDA, "webgpu": {"validationMode": "disabled", "powerPreference": "high-performance"}}
+_WEBGPU = {
+    "validationMode": "disabled",
+    "powerPreference": "high-performance",
+    "forceCpuNodeNames": "embedding.half\nembedding",  # its half-precision table asks for a shader type not all have
+}
+_OPTIONS = {"cuda": _CUDA, "webgpu": _WEBGPU}
 _CAUSES = {
     "cuda": "install the CUDA and cuDNN libraries: pip install 'onnxruntime-gpu[cuda,cudnn]'",
     "webgpu": "install the graphics driver (on Linux also the Vulkan loader, libvulkan1), or use device cpu",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.folder import open_model
@@ -32,6 +33,12 @@ def decoders(
     return device, Decoder.open(model, capacity=CAPACITY, exact=True)
 
 
+def assert_same_model(found: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    """Logits within 2 % of their spread: an int8 activation that rounds the other way moves a row by about 1 %."""
+    difference = np.sqrt(np.mean((found - expected) ** 2, axis=1))
+    assert difference.max() < 0.02 * expected.std()
+
+
 def test_prefill_decode_verify_and_rollback_agree_with_the_cpu(decoders: tuple[Decoder, Decoder]) -> None:
     text = tokens(60)
     for decoder in decoders:
@@ -40,7 +47,7 @@ def test_prefill_decode_verify_and_rollback_agree_with_the_cpu(decoders: tuple[D
     for part, length in zip(steps, (45, 60), strict=True):
         for piece in part:
             found, expected = (decoder.forward(piece) for decoder in decoders)
-            np.testing.assert_allclose(found, expected, atol=2e-3)
+            assert_same_model(found, expected)
         for decoder in decoders:
             decoder.rollback(length)
 
@@ -63,7 +70,7 @@ def test_a_pass_that_is_too_wide_is_run_in_pieces(decoders: tuple[Decoder, Decod
     for each in decoders:
         each.rollback(0)
     found, expected = (each.forward(text, keep=30) for each in decoders)
-    np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert_same_model(found, expected)
 
 
 def test_the_cache_lies_in_device_memory_and_placement_is_told(decoders: tuple[Decoder, Decoder]) -> None:
