@@ -67,10 +67,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `specdec-export`; the result is the exit code."""
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    args = None if words[:1] == ["inspect"] else build_parser().parse_args(words)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        return run(args)
+        return run(args) if args else inspect(words[1:])
     except KeyboardInterrupt:
         print("interrupted; no half-made folder is left", file=sys.stderr)
         return INTERRUPTED
@@ -113,6 +114,22 @@ def run(args: argparse.Namespace) -> int:
         progress.close()
     print(render(read_report(folder)))
     print(f"written to {folder}", file=sys.stderr)
+    return 0
+
+
+def inspect(words: Sequence[str]) -> int:
+    """Print the report of an export made before."""
+    from specdec_onnx.export.report import REPORT_FILE, read_report, render
+
+    parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="what specdec-export wrote")
+    folder = parser.parse_args(words).folder
+    report = read_report(folder)
+    if "export_seconds" not in report:
+        raise SpecdecError(
+            f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
+        )
+    print(render(report))
     return 0
 
 

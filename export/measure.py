@@ -33,13 +33,15 @@ class Quality:
     """Distance of a graph's predictions to its source's over `tokens` positions of the built-in text.
 
     `kl_mean` is in nats; a trimmed head is compared on the ids it keeps, and `kept_probability` is the share of
-    the source's belief that lies on them.
+    the source's belief that lies on them. Perplexities are those of the text, on the same ids.
     """
 
     tokens: int
     kl_mean: float
     top1_agreement: float
     kept_probability: float
+    perplexity: float
+    source_perplexity: float
 
 
 def measure(model: ModelFolder, checkpoint: Checkpoint | None) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def compare(reference: Rows, model: ModelFolder) -> Quality:
     """Quality of `model` against the logits [tokens, vocabulary] that its source gives for `text_tokens`."""
     kept, tokens = model.trimmed_vocabulary, text_tokens(model, len(reference))
     decoder = Decoder.open(model, capacity=len(tokens) + 1)
-    divergence, agreed, share = 0.0, 0, 0.0
+    divergence, agreed, share, surprise = 0.0, 0, 0.0, np.zeros((2, 0))
     for first in range(0, len(tokens), _CHUNK):
         theirs, ours = reference[first : first + _CHUNK], decoder.forward(tokens[first : first + _CHUNK])
         best = ours.argmax(axis=1) if kept is None else kept[ours.argmax(axis=1)]
@@ -82,8 +84,23 @@ def compare(reference: Rows, model: ModelFolder) -> Quality:
         part = theirs if kept is None else theirs[:, kept]
         share += float(np.exp(_log_sum(part) - _log_sum(theirs)).sum())
         divergence += float(_divergence(part, ours).sum())
-    count = len(tokens)
-    return Quality(count, divergence / count, agreed / count, share / count)
+        following = np.array(tokens[first + 1 : first + _CHUNK + 1])
+        both = [_surprise(rows, following, kept) for rows in (ours, part)]
+        surprise = np.concatenate([surprise, both], axis=1)
+    count, perplexities = len(tokens), np.exp(surprise.mean(axis=1)) if surprise.size else np.ones(2)
+    return Quality(count, divergence / count, agreed / count, share / count, *map(float, perplexities))
+
+
+def _surprise(
+    logits: Rows, following: NDArray[np.int64], kept: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    """Nats of each next token, of those among the `kept` ids that the columns stand for."""
+    rows, columns = np.arange(len(following)), following
+    if kept is not None:
+        rows = np.flatnonzero(np.isin(following, kept))
+        columns = np.searchsorted(kept, following[rows])
+    chosen = logits[rows].astype(np.float64)
+    return _log_sum(logits[rows]) - chosen[np.arange(len(rows)), columns]
 
 
 def _divergence(reference: Rows, other: Rows) -> NDArray[np.float64]:

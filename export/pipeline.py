@@ -161,10 +161,11 @@ def _report(entries: Mapping[str, dict[str, Any]], seconds: float) -> dict[str, 
 def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress) -> None:
     """Complete report.json and each model's facts."""
     from specdec_onnx.export.measure import measure
+    from specdec_onnx.export.trial import try_out
 
     report = dict(read_report(out))
     for done, (role, checkpoint) in enumerate(checkpoints.items()):
-        progress(f"measuring {role}".strip(), done, len(checkpoints))
+        progress(f"measuring {role}".strip(), done, len(checkpoints) + 1)
         model = open_model(out / role)
         found = measure(model, checkpoint if _has_float_model(checkpoint) else None)
         report |= {role: report[role] | found} if role else found
@@ -172,7 +173,9 @@ def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], prog
         if quality:
             write_json(model.path / "specdec.json", {**model.facts, "quality": quality})
         write_report(out, report)
-    progress("measured", len(checkpoints), len(checkpoints))
+    progress("trying it out", len(checkpoints), len(checkpoints) + 1)
+    write_report(out, report | try_out(out, report))
+    progress("measured", len(checkpoints) + 1, len(checkpoints) + 1)
 
 
 def _open(source: Source) -> Checkpoint | ReadyModel:

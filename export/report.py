@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from specdec_onnx.export.staging import write_json
+from specdec_onnx.export.picture import PICTURE_FILE, draw
+from specdec_onnx.export.staging import write_json, write_text
 from specdec_onnx.models.layout import read_json
 
 REPORT_FILE = "report.json"
@@ -34,8 +35,9 @@ def read_report(folder: Path) -> Mapping[str, Any]:
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """Put `report` into the folder in one step."""
+    """Put `report` and its picture into the folder, each in one step."""
     write_json(folder / REPORT_FILE, report)
+    write_text(folder / PICTURE_FILE, draw(report))
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -47,7 +49,23 @@ def render(report: Mapping[str, Any]) -> str:
     lines = [f"{name:{label}}  " + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows]
     peak = report.get("peak_memory_bytes")
     memory = f", peak memory {_bytes(peak)}" if peak else ""
-    return "\n".join([*lines, f"exported in {report['export_seconds']:.0f} s{memory}"])
+    return "\n".join([*lines, *_notes(report), f"exported in {report['export_seconds']:.0f} s{memory}"])
+
+
+def _notes(report: Mapping[str, Any]) -> Iterator[str]:
+    """What concerns the export as a whole."""
+    if "memory_bytes" in report:
+        needs = ", ".join(f"{_bytes(need)} at {context}" for context, need in report["memory_bytes"].items())
+        yield f"memory by context length: {needs}"
+    if "speculation" in report:
+        found = report["speculation"]
+        yield (
+            f"the draft on {found['prompts']} prompts: {found['acceptance_rate']:.0%} accepted, "
+            f"{found['tokens_per_round']:.2f} tokens a round"
+        )
+        measured = [f"{mode} {speedup:.2f}×" for mode, speedup in found["measured_speedup"].items()]
+        predicted = [f"predicted {found['predicted_speedup']:.2f}×"] if "predicted_speedup" in found else []
+        yield f"speed against plain decoding: {', '.join(predicted + measured)}"
 
 
 def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
@@ -68,6 +86,9 @@ def _measured_rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
         return
     yield f"KL to {finer}", [_cell(entry, "kl_mean", ".4f") for entry in entries]
     yield f"top-1 as {finer}", [_cell(entry, "top1_agreement", ".1%") for entry in entries]
+    if any("perplexity" in entry for entry in entries):
+        yield "perplexity", [_cell(entry, "perplexity", ".2f") for entry in entries]
+        yield f"perplexity in {finer}", [_cell(entry, "source_perplexity", ".2f") for entry in entries]
     if any("kept_probability" in entry for entry in entries):
         yield "kept by the trimmed head", [f"{entry.get('kept_probability', 1.0):.1%}" for entry in entries]
 

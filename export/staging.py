@@ -48,8 +48,12 @@ def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
     """Put readable JSON in the file's place in one step; the same content gives the same bytes everywhere."""
+    write_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Put `text` in the file's place in one step."""
     fresh = file.with_name(f".{file.name}.partial")
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     fresh.write_text(text, encoding="utf-8", newline="\n")
     fresh.replace(file)
 

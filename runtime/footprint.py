@@ -38,7 +38,8 @@ def predict(model: ModelFolder, capacity: int) -> Footprint:
     """
     config = model.config
     hidden, wide = (int(config.get(key) or 0) for key in ("hidden_size", "intermediate_size"))
-    table = 4 * model.vocab_size * hidden if "format" in model.facts else 0
+    format = model.facts.get("format")
+    table = (4 if format == "fp32" else 2) * model.vocab_size * hidden if format else 0
     working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
     return Footprint(max(0, model.weight_bytes - table), _row_bytes(model) * capacity, working)
 

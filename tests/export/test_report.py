@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from support.graphs import GraphRunner
 from support.tiny import export_tiny, tiny_checkpoint
 
+from specdec_onnx.export.cli import main
 from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_tokens
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.report import read_report, render, size_by_part
+from specdec_onnx.export.trial import predicted_speedup
 from specdec_onnx.models.folder import open_model
 
 MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}
@@ -91,7 +94,8 @@ def test_measured_report_of_a_pair(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint()
     folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", trim=300, measure=True)
     report = read_report(folder)
-    assert set(report) == {"target", "draft", "export_seconds", "peak_memory_bytes"}
+    whole = {"export_seconds", "peak_memory_bytes", "memory_bytes", "speculation"}
+    assert set(report) == {"target", "draft", *whole}
     assert report["target"].keys() >= MEASURED
     assert report["draft"].keys() == report["target"].keys() | {"kept_probability"}
     assert report["peak_memory_bytes"] > 10_000_000
@@ -100,7 +104,44 @@ def test_measured_report_of_a_pair(tmp_path: Path) -> None:
     table = render(report)
     for word in ("target", "draft", "w8a8", "int4-128", "S=16", "KL to fp32", "kept by the trimmed head"):
         assert word in table
-    assert len({len(line) for line in table.splitlines()[:-1]}) == 1
+    assert len({len(line) for line in table.splitlines()[:-4]}) == 1
+    assert list(report["memory_bytes"]) == ["512"]
+    found = report["speculation"]
+    assert 0 <= found["acceptance_rate"] <= 1 <= found["tokens_per_round"]
+    assert found["predicted_speedup"] >= 1
+    assert found["measured_speedup"].keys() == {"draft", "auto"}
+    picture = ElementTree.parse(folder / "report.svg").getroot()
+    texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
+    for words in ("Size by part, MB", "S = 16", "draft, predicted", "512 tokens", "target, w8a8"):
+        assert words in texts
+
+
+def test_perplexity_by_its_definition(tmp_path: Path) -> None:
+    first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    tokens = text_tokens(open_model(first), 90)
+    found = quality(second, first, 90)
+    for folder, perplexity in ((first, found.source_perplexity), (second, found.perplexity)):
+        rows = GraphRunner(folder).logits(tokens).astype(np.float64)[:-1]
+        chance = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
+        nats = -np.log(chance[np.arange(89), tokens[1:]]).mean()
+        assert perplexity == pytest.approx(np.exp(nats), rel=1e-4)
+
+
+def test_predicted_speedup() -> None:
+    target, draft = {"1": 100.0, "8": 100.0, "16": 100.0}, {"1": 10.0}
+    assert predicted_speedup(0.0, target, draft) == 1.0
+    assert predicted_speedup(0.5, target, {"1": 1e6}) == 1.0
+    assert predicted_speedup(1.0, target, draft) == pytest.approx(9 * 100 / (100 + 80))
+    assert predicted_speedup(0.5, target, draft) == pytest.approx(1.75 / 1.2)
+
+
+def test_a_report_is_shown_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = export_tiny(tmp_path / "model", format="int4")
+    assert main(["inspect", str(folder)]) == 0
+    assert "int4-32" in capsys.readouterr().out
+    (folder / "report.json").unlink()
+    assert main(["inspect", str(folder)]) == 2
+    assert "report.json" in capsys.readouterr().err
 
 
 def test_report_without_measuring(tmp_path: Path) -> None:
