@@ -99,6 +99,7 @@ def _lengths(config: dict[str, Any]) -> dict[str, int]:
     return {
         "vocab": config["vocab_size"],
         "hidden": config["hidden_size"],
+        "head": config["head_dim"],
         "inner": config["intermediate_size"],
         "query": config["num_attention_heads"] * config["head_dim"],
         "key": config["num_key_value_heads"] * config["head_dim"],

@@ -55,6 +55,16 @@ FAMILIES = {
         biases=frozenset({"attn_q", "attn_k", "attn_v"}),
         settings={"hidden_act": "silu", "use_sliding_window": False},
     ),
+    "qwen3": Family(
+        model_type="qwen3",
+        hugging_face="Qwen3ForCausalLM",
+        settings={"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False},
+        per_layer={
+            **_PER_LAYER,
+            "attn_q_norm": ("self_attn.q_norm", ("head",)),
+            "attn_k_norm": ("self_attn.k_norm", ("head",)),
+        },
+    ),
 }
 
 
@@ -76,7 +86,7 @@ def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
     raise SpecdecError(
         f"{file} holds a model of {f'architecture {name!r}' if name else 'no named architecture'}",
         f"GGUF files of {', '.join(sorted(FAMILIES))} can be read",
-        "choose a model of one of these architectures",
+        "give the model's safetensors folder or hub id instead, or choose one of these architectures",
     )
 
 

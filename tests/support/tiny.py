@@ -63,7 +63,11 @@ class TinyCheckpoint:
 def tiny_config(family: str = "qwen2", **sizes: Any) -> dict[str, Any]:
     """A config.json of `family`; any of its keys may be given."""
     config: dict[str, Any] = {
-        "architectures": [{"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}.get(family, "Other")],
+        "architectures": [
+            {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}.get(
+                family, "Other"
+            )
+        ],
         "model_type": family,
         "hidden_act": "silu",
         "hidden_size": 64,
