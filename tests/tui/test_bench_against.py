@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,6 +137,24 @@ def test_its_failures_are_told(
     assert main(["bench", "pair", "--against", "ort-genai"]) == 2
     said = capsys.readouterr().err
     assert "onnxruntime-genai failed" in said and words in said and "with details" not in said
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("trouble", [{}, {"refuse": "no"}, {"die": "no"}])
+def test_no_worker_outlives_the_benchmark(
+    engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: dict[str, str]
+) -> None:
+    started: list[subprocess.Popen[str]] = []
+
+    def popen(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        started.append(real(*args, **options))
+        return started[-1]
+
+    real = subprocess.Popen
+    monkeypatch.setattr("specdec_onnx.tui.bench.genai.subprocess.Popen", popen)
+    engine.pair = scripted_genai_pair(tmp_path / "other", **trouble)
+    assert main(["bench", "pair", "--against", "ort-genai", "--limit", "1"]) == (2 if trouble else 0)
+    assert len(started) == 1 and started[0].returncode is not None
 
 
 def test_a_missing_package_is_told_first(

@@ -42,7 +42,8 @@ class Genai:
     """
 
     def __init__(self, pair: "Pair", threads: int) -> None:
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
+        wanted = {"target": str(_folder(pair.target.path)), "pair": _composite(pair), "threads": threads}
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - lives as long as the worker
         self._worker = subprocess.Popen(
             [sys.executable, "-m", _WORKER],
             stdin=subprocess.PIPE,
@@ -50,12 +51,14 @@ class Genai:
             stderr=self._said,
             text=True,
         )
-        loaded = self._exchange(
-            {"target": str(_folder(pair.target.path)), "pair": _composite(pair), "threads": threads}
-        )
         self.pair, self.threads = pair, threads
-        self.version, self.modes = str(loaded["version"]), tuple(loaded["modes"])
         self.peak_memory_bytes: int | None = None
+        try:
+            loaded = self._exchange(wanted)
+        except BaseException:
+            self.close()
+            raise
+        self.version, self.modes = str(loaded["version"]), tuple(loaded["modes"])
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +69,8 @@ class Genai:
         self.close()
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker, whatever it is doing."""
+        self._worker.kill()
         self._worker.communicate()
         self._said.close()
 
