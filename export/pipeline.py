@@ -17,6 +17,7 @@ from specdec_onnx.export.ready import ReadyModel, ReadyWriter, find_ready
 from specdec_onnx.export.report import read_report, size_by_part, write_report
 from specdec_onnx.export.staging import staged, write_json
 from specdec_onnx.models.compatibility import require_compatible
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.layout import read_json
 from specdec_onnx.models.pair import open_pair
@@ -109,7 +110,14 @@ def _export(
         open_pair(folder)
         write_report(folder, _report(entries, time.perf_counter() - began))
     if measure:
-        _measure(out, checkpoints, progress)
+        try:
+            _measure(out, checkpoints, progress)
+        except OSError as error:
+            raise SpecdecError(
+                f"{out} is complete, but what was measured could not be kept",
+                str(error),
+                "check the free space and the permissions",
+            ) from error
     return out
 
 
