@@ -38,12 +38,7 @@ def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             [panels.per_token(places, length) for length in lengths],
         ),
         ("Until the end of the answer", WHOLE, "whole", [panels.whole(places, length) for length in lengths]),
-        (
-            "A pass over several tokens",
-            PASSES,
-            "pass",
-            [panels.passes(places, name) for name in _costed(places)],
-        ),
+        ("A pass over several tokens", PASSES, "pass", [panels.passes(places)] if _costed(places) else []),
         ("Energy", ENERGY, "energy", [panels.energy(places)] if report["energy"]["counted"] else []),
     ):
         if drawn:
@@ -53,7 +48,7 @@ def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 FIRST = "Milliseconds until the first token, by the length of the prompt; the quickest mode in each place."
 PER_TOKEN = "Milliseconds for a token, by place and mode; whiskers span the repeats. Shorter is better."
 WHOLE = "Seconds until an answer is complete, by its length. Where two lines cross, the better place changes."
-PASSES = "Milliseconds of one pass of the target over several tokens. The flatter the line, the more checking drafts pays."
+PASSES = "How much longer the target takes for several tokens than for one. The flatter the line, the more drafts pay."
 ENERGY = "Joules that the processor package used for a token, with whatever else ran."
 
 
@@ -79,5 +74,5 @@ def _svg(name: str, drawn: Sequence[Draw], height: float) -> str:
     return text[text.index("<svg") :]
 
 
-def _costed(places: Places) -> list[str]:
-    return [name for name, place in places.items() if place["forward_cost_ms"]]
+def _costed(places: Places) -> bool:
+    return any(place["forward_cost_ms"] for place in places.values())

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c6d31", "#666666")
 """Okabe and Ito's palette: told apart by colour-blind readers too."""
 
+ROW_OF_LEGEND = 0.1
+"""Share of the height that a row of the legend takes."""
+
 LONGEST_ANSWER = 400
 """Tokens up to which the time of an answer is drawn."""
 
@@ -32,8 +35,8 @@ def first_token(places: Places) -> Draw:
             ]
             tokens = [each["prompt_tokens"] for each in place["lengths"]]
             axes.plot(tokens, times, "o-", color=_color(places, name), label=name)
-        axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None), ylim=(0, None))
-        axes.legend(frameon=False)
+        axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None))
+        _legend(axes, 4)
 
     return draw
 
@@ -98,19 +101,29 @@ def whole(places: Places, length: int) -> Draw:
                 label=f"{line.place} {line.mode}",
             )
         axes.set(title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s")
-        axes.set(xlim=(0, None), ylim=(0, None))
-        axes.legend(frameon=False)
+        axes.set(xlim=(0, None))
+        _legend(axes, 1)
 
     return draw
 
 
-def passes(places: Places, name: str) -> Draw:
-    """Time of a pass of the target over its width, in one place."""
-    costs = places[name]["forward_cost_ms"]
+def passes(places: Places) -> Draw:
+    """Time of a pass of the target over its width, as a multiple of a pass over one token, a line for each place."""
 
     def draw(axes: "Axes") -> None:
-        widths, values = [int(width) for width in costs], list(costs.values())
-        axes.plot(widths, values, "o-", color=_color(places, name), label=name)
-        axes.set(title=name, xlabel="tokens in the pass", ylabel="ms", xlim=(0, None), ylim=(0, None))
+        for name, place in places.items():
+            if costs := place["forward_cost_ms"]:
+                widths, values = [int(width) for width in costs], list(costs.values())
+                ratios = [value / values[0] for value in values]
+                axes.plot(widths, ratios, "o-", color=_color(places, name), label=name)
+        axes.set(xlabel="tokens in the pass", ylabel="× a pass over one", xlim=(0, None))
+        _legend(axes, 4)
 
     return draw
+
+
+def _legend(axes: "Axes", across: int) -> None:
+    """In the upper left, which is kept free: all lines rise to the right."""
+    rows = -(-len(axes.lines) // across)
+    axes.set_ylim(0, (1 + ROW_OF_LEGEND * rows) * axes.get_ylim()[1])
+    axes.legend(frameon=False, loc="upper left", ncols=across, fontsize=9, handlelength=1.4, labelspacing=0.3)

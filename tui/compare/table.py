@@ -68,9 +68,13 @@ def _per_token(figures: Mapping[str, Any]) -> str:
 
 
 def _uses(report: Mapping[str, Any]) -> RenderableType:
-    table = columns("use", *(f"{number}." for number in range(1, 1 + len(report["places"]))))
+    most = max(map(len, report["uses"].values()))
+    table = columns("use", *(f"{number}." for number in range(1, 1 + most)))
     for use, ranking in report["uses"].items():
-        table.add_row(use, *(f"{each['place']} {each['seconds']:.1f} s" for each in ranking))
+        name, _, lengths = use.partition(" (")
+        table.add_row(
+            f"{name}\n({lengths}", *(f"{each['place']}\n{each['seconds']:.1f} s" for each in ranking)
+        )
     return titled("seconds to the end of the answer", table)
 
 
