@@ -76,11 +76,13 @@ def test_loading_gets_the_engine_options(monkeypatch: pytest.MonkeyPatch, engine
         return engine
 
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", load)
-    main(["run", "pair", "Hi", "--draft", "other", "--device", "cpu", "--threads", "2", "--context", "512"])
+    options = "--draft other --device cpu --draft-device webgpu --threads 2 --context 512"
+    main(["run", "pair", "Hi", *options.split()])
     assert seen == {
         "path": Path("pair"),
         "draft": Path("other"),
         "device": "cpu",
+        "draft_device": "webgpu",
         "threads": 2,
         "context": 512,
     }
