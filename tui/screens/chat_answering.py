@@ -33,6 +33,8 @@ class Answering(ChatBase):
     async def _follow(self, reply: Reply) -> None:
         while not reply.finished:
             await asyncio.sleep(1 / FRAMES)
+            if not self.query("#transcript"):
+                return  # the screen is being taken down; on_unmount keeps what has come
             await self.tick(reply)
         await self.finish(reply)
 
