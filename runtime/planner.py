@@ -13,6 +13,9 @@ from specdec_onnx.runtime.switch import Switch
 MEMORY = 0.05
 """Weight of the newest observation in running averages: they look back about twenty."""
 
+DISTURBED = 1.5
+"""A round that took longer than this many times its usual cost met something else on the machine; no more is counted."""
+
 HOPE = 0.7
 """Acceptance of a drafted token before any was seen; a few rounds replace it."""
 
@@ -72,7 +75,8 @@ class Planner:
         self._tokens += MEMORY * (tokens - self._tokens)
         self._seconds += MEMORY * (seconds - self._seconds)
         if self._drafted_alone:
-            self.draft_switch.observe(tokens, seconds / self.target(1))
+            usual = self.target(width) + width * self._draft_cost()
+            self.draft_switch.observe(tokens, min(seconds, DISTURBED * usual) / self.target(1))
         self._drafted_alone = False
 
     def observe_draft_pass(self, width: int, seconds: float) -> None:

@@ -3,11 +3,11 @@
 DECAY = 0.97
 """What an old round weighs after a new one: the estimate looks back about thirty rounds."""
 
-NEUTRAL_ROUNDS = 2.0
-"""Rounds at plain speed that a trial starts with as evidence: one bad round more than ends it."""
+NEUTRAL_ROUNDS = 4.0
+"""Rounds at plain speed that a trial starts with as evidence, so that the first rounds may be unlucky."""
 
-REGRET = 0.01
-"""Share of the time that trials may lose while the option does not pay."""
+REGRET = 0.03
+"""Share of the time that the first trials may lose; it shrinks as rests grow."""
 
 MOST_PATIENCE = 8.0
 """How far rests may grow, as a multiple of the first, when trial after trial fails."""
