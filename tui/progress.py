@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 LINES = 10
 """How often a task reports where there is no terminal."""
 
+Report = Callable[[str, int, int], None]
+"""(what, done, total)."""
+
 
 @contextmanager
 def steps_on_stderr(total: int) -> Iterator[Callable[[str], None]]:
@@ -25,7 +28,7 @@ def steps_on_stderr(total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def work_on_stderr(*, sizes: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+def work_on_stderr(*, sizes: bool = False) -> Iterator[Report]:
     """Follow any number of tasks; the yielded function takes (what, done, total), in bytes if `sizes`."""
     if not sys.stderr.isatty():
         yield _Lines()

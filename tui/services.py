@@ -10,10 +10,11 @@ from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.home import database_path, preferences_path
 from specdec_onnx.tui.host import Host
 from specdec_onnx.tui.preferences import Preferences
+from specdec_onnx.tui.progress import Report
 from specdec_onnx.tui.session import Opener
 
-Preparer = Callable[[str, Path, Callable[[str, int, int], None]], None]
-"""(catalog name, folder, progress(what, done, total)): download and export; slow, runs in a thread."""
+Preparer = Callable[[str, Path, Report], None]
+"""(catalog name, folder, report): download and export; slow, runs in a thread."""
 
 
 @dataclass(slots=True)

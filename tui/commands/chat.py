@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
 def _chat(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.app import ChatApp
     from specdec_onnx.tui.engine_session import open_session
-    from specdec_onnx.tui.getting import get_pair
     from specdec_onnx.tui.pairs import locate
+    from specdec_onnx.tui.prepare import get_pair
     from specdec_onnx.tui.services import Services
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()) and not _inside_server():
