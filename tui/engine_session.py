@@ -37,16 +37,14 @@ class EngineSession:
     def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
         """Stream an answer through the model's chat template; a partial answer is gone on with."""
         from specdec_onnx.runtime.detokenizer import Detokenizer
-        from specdec_onnx.runtime.sampling import Parameters
 
         text = self._prompt(request)
         tokens = self._transcript.encode(text)
-        parameters = Parameters(**request.settings.sampling())
         suffix = self._engine.speculation.suffix() if request.fresh else self._suffix
         spoken, written = Detokenizer(self._engine.tokenizer), list[int]()
         try:
             for step in self._engine.stream(
-                tokens, parameters=parameters, mode=request.mode, suffix=suffix, on_progress=progress
+                tokens, parameters=request.settings, mode=request.mode, suffix=suffix, on_progress=progress
             ):
                 written.extend(step.tokens)
                 yield Round(step.text, self._pieces(step, spoken), step.finish_reason)

@@ -1,63 +1,51 @@
 """What one conversation is set to: system prompt, sampling, device, speculation."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.parameters import Parameters
 
 DEVICES = ("cpu", "cuda", "dml", "webgpu")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The defaults answer greedily, which is where speculation is exact to the bit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Parameters):
+    """The engine's own parameters and what only the chat has. The defaults answer greedily."""
 
     system: str = ""
     device: str = "cpu"
     speculate: bool = True
     max_new_tokens: int = 1024
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Settings":
-        """Read stored settings; what is unknown or of the wrong kind keeps its default."""
-        known = {field.name for field in fields(cls)}
-        good: dict[str, Any] = {}
-        for name, value in stored.items():
-            if name in known and _fits(getattr(DEFAULTS, name), value, name):
-                good[name] = tuple(value) if name == "stop" else value
-        return cls(**good)
+        """Read stored settings; what is unknown or wrong keeps its default."""
+        settings = DEFAULTS
+        for name in KEPT & set(stored):
+            settings = _with(settings, name, stored[name])
+        return settings
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self)
-
-    def sampling(self) -> dict[str, Any]:
-        """The fields that the engine's own parameters have."""
-        own = ("system", "device", "speculate")
-        return {name: value for name, value in asdict(self).items() if name not in own}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name in KEPT}
 
 
-def _fits(default: Any, value: Any, name: str) -> bool:
-    if name == "stop":
-        return isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
-    if name == "seed":
-        return value is None or (isinstance(value, int) and not isinstance(value, bool))
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(default, bool) and isinstance(value, bool)
-    if isinstance(default, float):
-        return isinstance(value, int | float)
-    return isinstance(value, type(default))
+def _with(settings: Settings, name: str, value: Any) -> Settings:
+    default = getattr(DEFAULTS, name)
+    if name in OWN and type(value) is not type(default):
+        return settings
+    try:
+        return replace(settings, **{name: value})
+    except (SpecdecError, TypeError):
+        return settings
 
 
 DEFAULTS = Settings()
+OWN = ("system", "device", "speculate")
+KEPT = {field.name for field in fields(Settings)} - {"logit_bias"}
+"""What a conversation is stored with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from textual.containers import Grid, Horizontal, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.settings import DEFAULTS, DEVICES, FIELDS, Settings
 
 
@@ -62,7 +63,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
         ]
 
     def read(self) -> Settings:
-        """What the screen says; ValueError names the first field that is wrong."""
+        """What the screen says; ValueError or SpecdecError names the first field that is wrong."""
         values: dict[str, Any] = {
             field.name: field.read(self.query_one(f"#{field.name}", Input).value) for field in FIELDS
         }
@@ -82,6 +83,8 @@ class SettingsScreen(ModalScreen[Settings | None]):
             self.dismiss(self.read())
         except ValueError as error:
             self.query_one("#problem", Static).update(str(error))
+        except SpecdecError as error:
+            self.query_one("#problem", Static).update(f"{error.what}: {error.why}")
 
     @on(Button.Pressed, "#defaults")
     def defaults(self) -> None:
