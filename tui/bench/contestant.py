@@ -1,6 +1,6 @@
 """Who answers the prompts of a benchmark, and one answer with what it cost."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
@@ -51,6 +51,7 @@ class Mode:
     name: str
     parameters: "Parameters"
     raw: bool = False
+    on_text: Callable[[str], object] = lambda text: None
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
         """Stream the answers and keep their tokens and statistics."""
@@ -66,7 +67,9 @@ class Mode:
                 if conversation
                 else self.engine.stream(text, raw=self.raw, **ask)
             )
-            tokens += [token for step in steps for token in step.tokens]
+            for step in steps:
+                tokens += step.tokens
+                self.on_text(step.text)
             turns.append(self.engine.last.statistics)
         return Run(prompt.category, self.name, tuple(tokens), tuple(turns))
 

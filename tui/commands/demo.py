@@ -3,6 +3,7 @@
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,8 +11,6 @@ if TYPE_CHECKING:
 
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.tui.bench.contestant import Run
-
-WARM_UP_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +91,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _warm_up(engine: "Engine", mode: str) -> None:
+    from specdec_onnx.tui.bench.measure import WARM_UP_TOKENS
+
     for each in ("plain", mode):
         engine.generate("Hello", mode=each, max_new_tokens=WARM_UP_TOKENS)
 
 
 def _answer(engine: "Engine", prompt: str, mode: str, most: int, console: "Console") -> "Run":
     """Stream one answer to the terminal, from empty caches."""
-    from specdec_onnx.tui.bench.contestant import Run
+    from specdec_onnx.runtime.parameters import Parameters
+    from specdec_onnx.tui.bench.contestant import Mode
+    from specdec_onnx.tui.bench.prompts import Prompt
 
-    engine.forget()
     console.rule(f"[bold]{mode}", align="left")
-    tokens: list[int] = []
-    for step in engine.stream(prompt, mode=mode, max_new_tokens=most):
-        tokens += step.tokens
-        print(step.text, end="", flush=True)
+    show = partial(print, end="", flush=True)
+    run = Mode(engine, mode, Parameters(max_new_tokens=most), on_text=show).answer(Prompt("demo", (prompt,)))
     print()
-    return Run("demo", mode, tuple(tokens), (engine.last.statistics,))
+    return run
