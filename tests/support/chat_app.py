@@ -60,3 +60,29 @@ async def idle(app: ChatApp) -> None:
     """Wait until no answer is under way and everything is drawn."""
     await until(lambda: not screen_of(app).busy)
     await asyncio.sleep(0.05)
+
+
+async def ask(app: ChatApp, text: str = "Question") -> ChatScreen:
+    """Send a question once the pair is ready or failed; its answer may be under way or complete on return."""
+    screen = screen_of(app)
+    await until(lambda: app.services.host.state.session or app.services.host.state.error)
+    before = len(screen.conversation.line)
+    screen.prompt.fill(text)
+    screen.prompt._submit()
+    await until(lambda: len(screen.conversation.line) == before + 2)
+    return screen
+
+
+async def answered(app: ChatApp, *questions: str) -> ChatScreen:
+    """Ask one after the other, each when the answer before it is complete."""
+    for question in questions or ("Question",):
+        await ask(app, question)
+        await idle(app)
+    return screen_of(app)
+
+
+async def under_way(app: ChatApp, rounds: int = 2, text: str = "Question") -> ChatScreen:
+    """Ask, and wait until so many rounds of the answer have been drawn."""
+    screen = await ask(app, text)
+    await until(lambda: screen.reply and len(screen.reply.rounds) >= rounds)
+    return screen

@@ -4,14 +4,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import answered, ask, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Markdown
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.history.store import Store
-from specdec_onnx.tui.screens.chat import ChatScreen
 from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.bars import StatisticsBar, TopBar
 
@@ -19,21 +17,10 @@ TEXT = "Here is **one**:\n\n```python\nprint('hello')\n```\n\nand a word or two 
 LONG = " ".join(f"word{number}" for number in range(80))
 
 
-async def ask(app: ChatApp, text: str = "Question") -> ChatScreen:
-    screen = screen_of(app)
-    await until(lambda: app.services.host.state.session or app.services.host.state.error)
-    before = len(screen.conversation.line)
-    screen.prompt.fill(text)
-    screen.prompt._submit()
-    await until(lambda: len(screen.conversation.line) == before + 2)
-    return screen
-
-
 async def test_an_answer_streams_and_is_stored(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession([TEXT]))
     async with app.run_test(size=(80, 24)):
-        screen = await ask(app, "Show me one")
-        await idle(app)
+        screen = await answered(app, "Show me one")
         answer = screen.query_one(AnswerView)
         assert answer.text == TEXT and answer.query_one(Markdown).source == TEXT
         line = screen.conversation.line
@@ -69,10 +56,8 @@ async def test_blank_questions_are_not_sent(tmp_path: Path) -> None:
 async def test_up_recalls_earlier_questions_and_keeps_a_draft(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        screen = await ask(app, "first")
-        await idle(app)
-        await ask(app, "second")
-        await idle(app)
+        screen = await answered(app, "first")
+        await answered(app, "second")
         await pilot.press("up")
         assert screen.prompt.text == "second"
         await pilot.press("up", "up")
@@ -87,8 +72,7 @@ async def test_up_recalls_earlier_questions_and_keeps_a_draft(tmp_path: Path) ->
 async def test_stopping_keeps_what_came(tmp_path: Path, key: str) -> None:
     app = chat_app(tmp_path, ScriptedSession([LONG], hold_after=3))
     async with app.run_test() as pilot:
-        screen = await ask(app)
-        await until(lambda: screen.reply and len(screen.reply.rounds) == 3)
+        screen = await under_way(app, 3)
         await pilot.press(key)
         await idle(app)
         answer = screen.conversation.line[-1]
@@ -96,8 +80,7 @@ async def test_stopping_keeps_what_came(tmp_path: Path, key: str) -> None:
         assert answer.reason == "cancelled"
         view = screen.query_one(AnswerView)
         assert str(view.query_one(".note").render()).startswith("stopped")
-        await ask(app, "next one")
-        await idle(app)
+        await answered(app, "next one")
         assert len(screen.conversation.line) == 4
 
 
@@ -112,8 +95,7 @@ async def test_while_an_answer_comes_the_next_question_waits_in_the_prompt(tmp_p
     session = ScriptedSession([LONG], hold_after=1)
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = await ask(app)
-        await until(lambda: screen.reply and screen.reply.rounds)
+        screen = await under_way(app, 1)
         await pilot.press("h", "i", "enter")
         assert screen.prompt.text == "hi" and len(session.requests) == 1
         session.go_on.set()
@@ -179,8 +161,7 @@ async def test_a_pair_that_fails_to_open_says_why(tmp_path: Path) -> None:
 
     app = chat_app(tmp_path, ScriptedSession([""]), opener=opener)
     async with app.run_test():
-        screen = await ask(app)
-        await idle(app)
+        screen = await answered(app)
         assert screen.conversation.line[-1].reason == "error"
         notes = [(note.title, note.message) for note in app._notifications]
         assert ("the graph is broken", "it was cut short\nexport it again") in notes
@@ -191,9 +172,8 @@ async def test_the_view_follows_until_the_reader_scrolls_up(tmp_path: Path) -> N
     session = ScriptedSession([text], hold_after=20)
     app = chat_app(tmp_path, session)
     async with app.run_test(size=(60, 20)) as pilot:
-        screen = await ask(app)
+        screen = await under_way(app, 20)
         transcript = screen.transcript
-        await until(lambda: screen.reply and len(screen.reply.rounds) == 20)
         await pilot.pause(0.2)
         assert transcript.scroll_y == transcript.max_scroll_y > 10
         await pilot.press("pageup", "pageup")
@@ -204,8 +184,7 @@ async def test_the_view_follows_until_the_reader_scrolls_up(tmp_path: Path) -> N
         for _ in range(20):
             await pilot.press("pagedown")
         assert transcript.scroll_y == transcript.max_scroll_y
-        await ask(app, "again")
-        await idle(app)
+        await answered(app, "again")
         await pilot.pause(0.2)
         assert transcript.scroll_y == transcript.max_scroll_y
 
@@ -213,7 +192,6 @@ async def test_the_view_follows_until_the_reader_scrolls_up(tmp_path: Path) -> N
 async def test_markup_and_escapes_in_a_question_are_plain_text(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["[bold]x[/] \x1b[31mred"]))
     async with app.run_test():
-        screen = await ask(app, "[red]not markup[/red] [")
-        await idle(app)
+        screen = await answered(app, "[red]not markup[/red] [")
         assert "[red]not markup[/red] [" in str(screen.query_one(".question-text").render())
         assert "\x1b" not in app.export_screenshot()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import answered, chat_app, screen_of
 from support.tiny import export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
@@ -110,14 +110,9 @@ def test_a_device_that_is_not_there_is_named(pair: Path) -> None:
 async def test_the_whole_app_over_the_engine(tmp_path: Path, pair: Path) -> None:
     app = chat_app(tmp_path, opener=open_session)
     app.services.extra_pairs = [pair]
-    async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        screen.conversation.settings = SETTINGS
-        screen.prompt.fill("some text")
-        await pilot.press("enter")
-        await until(lambda: screen.conversation.line)
-        await idle(app)
+    async with app.run_test():
+        screen_of(app).conversation.settings = SETTINGS
+        screen = await answered(app, "some text")
         answer = screen.conversation.line[-1]
         assert answer.reason == "length" and answer.statistics["new_tokens"] == 24
         assert sum(counts(answer.pieces)[source] for source in ("draft", "suffix", "target")) == 24

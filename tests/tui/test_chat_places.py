@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import answered, chat_app, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Input, OptionList, TextArea
 
@@ -20,15 +20,10 @@ from specdec_onnx.tui.widgets.welcome import Welcome
 
 async def talked(app: ChatApp, *questions: str) -> ChatScreen:
     """One conversation for each question."""
-    screen = screen_of(app)
-    await until(lambda: app.services.host.state.session)
     for question in questions:
-        await screen.action_new()
-        screen.prompt.fill(question)
-        screen.prompt._submit()
-        await until(lambda: screen.conversation.line)
-        await idle(app)
-    return screen
+        await screen_of(app).action_new()
+        await answered(app, question)
+    return screen_of(app)
 
 
 def titles(app: ChatApp) -> list[str]:
@@ -49,11 +44,7 @@ async def test_leaving_for_a_new_page_mid_answer_keeps_what_came(tmp_path: Path)
     session = ScriptedSession(["word " * 40], hold_after=2)
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        screen.prompt.fill("Question")
-        await pilot.press("enter")
-        await until(lambda: screen.reply and len(screen.reply.rounds) == 2)
+        screen = await under_way(app)
         await pilot.press("ctrl+n")
         await until(lambda: not screen.busy and screen.conversation.line == [])
         assert titles(app) == ["Question"]
@@ -171,10 +162,7 @@ async def test_settings_are_kept_with_the_conversation(tmp_path: Path) -> None:
         settings = screen.conversation.settings
         assert (settings.system, settings.temperature, settings.seed) == ("Be brief.", 0.7, 3)
         assert settings.stop == ("END", "\n\n")
-        screen.prompt.fill("Second")
-        screen.prompt._submit()
-        await until(lambda: len(session.requests) == 2)
-        await idle(app)
+        await answered(app, "Second")
         assert session.requests[1].messages[0] == {"role": "system", "content": "Be brief."}
         assert session.requests[1].settings.temperature == 0.7
     again = chat_app(tmp_path, session, open_latest=True)

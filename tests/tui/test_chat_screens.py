@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import answered, chat_app, idle, screen_of, until
 from support.scripted_session import ScriptedSession
 from support.snapshots import assert_looks_like
 from textual.pilot import Pilot
@@ -70,11 +70,7 @@ async def shown(
 
 
 async def ask(app: ChatApp, pilot: Pilot[None], text: str = "Reverse a string in C") -> None:
-    screen = screen_of(app)
-    screen.prompt.fill(text)
-    await pilot.press("enter")
-    await until(lambda: screen.conversation.line)
-    await idle(app)
+    await answered(app, text)
     await pilot.pause(0.1)
 
 

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import answered, chat_app, screen_of, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Static
 
-from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.figures import answer_note, figures, meter, sparkline
 from specdec_onnx.tui.pieces import Piece
-from specdec_onnx.tui.screens.chat import ChatScreen
 from specdec_onnx.tui.screens.compare import CompareScreen
 from specdec_onnx.tui.session import Progress, Request, Round
 from specdec_onnx.tui.why import why_nothing_drafted, why_plain
@@ -19,17 +17,6 @@ from specdec_onnx.tui.widgets.bars import StatisticsBar
 from specdec_onnx.tui.widgets.token_view import STYLES, TokenView, legend, token_content
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta"
-
-
-async def answered(app: ChatApp) -> ChatScreen:
-    screen = screen_of(app)
-    await until(lambda: app.services.host.state.session)
-    before = len(screen.conversation.line)
-    screen.prompt.fill("Question")
-    screen.prompt._submit()
-    await until(lambda: len(screen.conversation.line) == before + 2)
-    await idle(app)
-    return screen
 
 
 def test_tokens_carry_the_style_of_their_source() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.color import ColorSystem
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Button, OptionList, ProgressBar, Static
 
@@ -167,12 +167,8 @@ async def test_continue_opens_the_latest_conversation(tmp_path: Path) -> None:
 async def test_quitting_mid_answer_keeps_what_came(tmp_path: Path) -> None:
     session = ScriptedSession(["word " * 40], hold_after=2)
     app = chat_app(tmp_path, session)
-    async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        screen.prompt.fill("Question")
-        await pilot.press("enter")
-        await until(lambda: screen.reply and len(screen.reply.rounds) == 2)
+    async with app.run_test():
+        await under_way(app)
     rows = Store(tmp_path / "history.sqlite3").rows("SELECT text FROM turn WHERE role = 'assistant'")
     assert rows == [("word " * 8,)]
 
@@ -199,11 +195,7 @@ async def test_ctrl_q_mid_answer_ends_it_and_leaves(tmp_path: Path) -> None:
     session = ScriptedSession(["word " * 4000], pause=0.02)
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        screen.prompt.fill("Question")
-        await pilot.press("enter")
-        await until(lambda: screen.reply and len(screen.reply.rounds) > 3)
+        await under_way(app, 4)
         await pilot.press("ctrl+q")
         await until(lambda: not app.is_running)
     ((text, reason),) = Store(tmp_path / "history.sqlite3").rows(

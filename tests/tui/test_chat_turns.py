@@ -1,10 +1,9 @@
 """Regenerate, edit, go on, delete, branches, copy."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.chat_app import chat_app, idle, screen_of, until
+from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.pilot import Pilot
 
@@ -15,18 +14,6 @@ from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.question import QuestionView
 
 CODE = "First:\n\n```c\nint a;\n```\n\nthen\n\n```\nplain\n```\n"
-
-
-async def asked(app: ChatApp, questions: Sequence[str] = ("Question",)) -> ChatScreen:
-    screen = screen_of(app)
-    await until(lambda: app.services.host.state.session)
-    for question in questions:
-        wanted = len(screen.conversation.line) + 2
-        screen.prompt.fill(question)
-        screen.prompt._submit()
-        await until(lambda wanted=wanted: len(screen.conversation.line) == wanted)
-        await idle(app)
-    return screen
 
 
 def texts(screen: ChatScreen) -> list[str]:
@@ -43,7 +30,7 @@ async def test_regenerating_makes_a_version_beside_the_old_one(tmp_path: Path) -
     session = ScriptedSession(["one", "two"])
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = await asked(app)
+        screen = await answered(app)
         await press(app, pilot, "ctrl+r")
         assert texts(screen) == ["Question", "two"]
         assert session.requests[0].messages == session.requests[1].messages
@@ -61,7 +48,7 @@ async def test_editing_asks_again_on_another_branch(tmp_path: Path) -> None:
     session = ScriptedSession(["one", "two", "three"])
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = await asked(app, ("First", "Second"))
+        screen = await answered(app, "First", "Second")
         await press(app, pilot, "ctrl+t", "up", "up", "e")
         assert screen.prompt.text == "First" and screen.editing is not None
         assert str(screen.prompt.border_title) == "editing a question"
@@ -75,7 +62,7 @@ async def test_editing_asks_again_on_another_branch(tmp_path: Path) -> None:
 async def test_escape_leaves_editing(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["one"]))
     async with app.run_test() as pilot:
-        screen = await asked(app)
+        screen = await answered(app)
         screen.prompt.fill("half a thought")
         await press(app, pilot, "ctrl+e")
         assert screen.prompt.text == "Question"
@@ -89,11 +76,7 @@ async def test_going_on_continues_the_same_answer(tmp_path: Path) -> None:
     session = ScriptedSession([text], hold_after=2)
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        screen.prompt.fill("Count")
-        await pilot.press("enter")
-        await until(lambda: screen.reply and len(screen.reply.rounds) == 2)
+        screen = await under_way(app, text="Count")
         await press(app, pilot, "escape")
         part = texts(screen)[1]
         assert text.startswith(part) and part != text
@@ -114,7 +97,7 @@ async def test_going_on_continues_the_same_answer(tmp_path: Path) -> None:
 async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
     async with app.run_test() as pilot:
-        screen = await asked(app, ("First", "Second"))
+        screen = await answered(app, "First", "Second")
         await press(app, pilot, "ctrl+t", "up", "d")
         assert texts(screen) == ["First", "one"]
         assert len(screen.query(QuestionView)) == 1
@@ -128,7 +111,7 @@ async def test_a_click_selects_a_turn_and_a_letter_acts_on_it(
     monkeypatch.setattr(clipboard, "copy", lambda text: True)
     app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
     async with app.run_test() as pilot:
-        await asked(app, ("First", "Second"))
+        await answered(app, "First", "Second")
         await pilot.click(AnswerView)
         await press(app, pilot, "c")
         assert app.clipboard == "one"
@@ -141,7 +124,7 @@ async def test_code_blocks_are_copied_last_first(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(clipboard, "copy", lambda text: bool(taken.append(text)))
     app = chat_app(tmp_path, ScriptedSession([CODE]))
     async with app.run_test() as pilot:
-        await asked(app)
+        await answered(app)
         await press(app, pilot, "ctrl+b")
         assert app.clipboard == "plain\n"
         await press(app, pilot, "ctrl+b")
@@ -154,11 +137,7 @@ async def test_nothing_changes_while_an_answer_comes(tmp_path: Path) -> None:
     session = ScriptedSession(["word " * 40], hold_after=1)
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        screen.prompt.fill("Question")
-        await pilot.press("enter")
-        await until(lambda: screen.reply and screen.reply.rounds)
+        screen = await under_way(app, 1)
         await pilot.press("ctrl+r", "ctrl+e", "ctrl+g", "alt+left")
         await screen.action_delete()
         assert len(session.requests) == 1 and len(screen.conversation.line) == 2
