@@ -7,9 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from specdec_onnx.models.errors import SpecdecError
+
+if TYPE_CHECKING:
+    from specdec_onnx.export.options import Options
 
 BAD_INPUT, INTERNAL, INTERRUPTED, TERMINATED = 2, 1, 130, 143
 
@@ -100,12 +103,7 @@ def run(args: argparse.Namespace) -> int:
             target,
             draft,
             args.output,
-            target_format=args.target_format,
-            draft_format=args.draft_format,
-            trim=args.trim,
-            context=args.context,
-            smooth=not args.no_smoothing,
-            graph=args.graph,
+            options_of(args),
             measure=not args.no_measure,
             force=args.force,
             progress=progress,
@@ -115,6 +113,20 @@ def run(args: argparse.Namespace) -> int:
     print(render(read_report(folder)))
     print(f"written to {folder}", file=sys.stderr)
     return 0
+
+
+def options_of(args: argparse.Namespace) -> "Options":
+    """What the command line asks for."""
+    from specdec_onnx.export.options import Options
+
+    return Options(
+        target_format=args.target_format,
+        draft_format=args.draft_format,
+        trim=args.trim,
+        context=args.context,
+        smooth=not args.no_smoothing,
+        graph=args.graph,
+    )
 
 
 def inspect(words: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ from specdec_onnx.export.families import FAMILIES
 from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
 from specdec_onnx.export.memory import peak_memory_bytes
+from specdec_onnx.export.options import TARGET_BLOCK, Options
 from specdec_onnx.export.ready import ReadyModel, ReadyWriter, find_ready
 from specdec_onnx.export.report import read_report, size_by_part, write_report
 from specdec_onnx.export.staging import staged, write_json
@@ -26,12 +27,6 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how many of how many steps are finished."""
 
 Source = str | Path | Checkpoint
-
-TARGET_BLOCK, DRAFT_BLOCK = 32, 128
-"""int4 block sizes: small for a target's quality, large for a draft's speed."""
-
-TRIM = 32768
-"""Leading token ids a draft's head keeps, beside the special tokens, unless told otherwise."""
 
 _SHARED_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 _QUALITY = ("kl_mean", "top1_agreement", "kept_probability", "quality_reference", "quality_tokens")
@@ -50,10 +45,9 @@ def export_model(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Export one checkpoint to a model folder at `out`; SpecdecError, and no folder, when that fails.
+    """Export one checkpoint to a model folder at `out`, its head trimmed if asked; the words are those of `Options`.
 
-    `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
-    families the graph builder does not know (through Optimum, without smoothing).
+    SpecdecError, and no folder, when that fails.
     """
     order = Order(parse_format(format, TARGET_BLOCK), trim, context, smooth, graph)
     return _export({"": source}, {"": order}, out, measure, force, progress or _silent)
@@ -63,13 +57,8 @@ def export_pair(
     target_source: Source,
     draft_source: Source | None,
     out: Path,
+    options: Options | None = None,
     *,
-    target_format: str = "w8a8",
-    draft_format: str = "int4",
-    trim: int | None = TRIM,
-    context: int = CONTEXT,
-    smooth: bool = True,
-    graph: str = "fused",
     measure: bool = False,
     force: bool = False,
     progress: Progress | None = None,
@@ -79,11 +68,10 @@ def export_pair(
     With `measure`, report.json also holds forward costs and the quantization's loss, taken once the folder is
     complete. SpecdecError, and no folder, when a source is unusable or the two don't fit.
     """
-    target = Order(parse_format(target_format, TARGET_BLOCK), None, context, smooth, graph)
+    options = options or Options()
     if draft_source is None:
-        return _export({"": target_source}, {"": target}, out, measure, force, progress or _silent)
-    draft = Order(parse_format(draft_format, DRAFT_BLOCK), trim, context, smooth, graph)
-    orders = {"target": target, "draft": draft}
+        return _export({"": target_source}, {"": options.target()}, out, measure, force, progress or _silent)
+    orders = {"target": options.target(), "draft": options.draft()}
     sources = {"target": target_source, "draft": draft_source}
     return _export(sources, orders, out, measure, force, progress or _silent)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.tiny import TinyCheckpoint, export_tiny, export_tiny_pair, tiny_checkpoint
 
+from specdec_onnx.export.options import Options
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
@@ -75,7 +76,11 @@ def test_progress_goes_up_to_the_end(tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     checkpoint = tiny_checkpoint()
     export_pair(
-        checkpoint, checkpoint, tmp_path / "pair", trim=None, progress=lambda *step: seen.append(step)
+        checkpoint,
+        checkpoint,
+        tmp_path / "pair",
+        Options(trim=None),
+        progress=lambda *step: seen.append(step),
     )
     done = [step[1] for step in seen]
     assert done == sorted(done)

@@ -9,6 +9,7 @@ from support.tiny import tiny_checkpoint
 from support.tiny_tokenizer import write_tokenizer
 
 from specdec_onnx.export.cli import main
+from specdec_onnx.export.options import Options
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
@@ -36,7 +37,7 @@ def test_logits_equal_numpy(tmp_path: Path) -> None:
 @pytest.fixture(scope="module", params=["fp32", "w8a8", "int4"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Engine:
     folder, tiny = tmp_path_factory.mktemp("portable") / "pair", tiny_checkpoint("qwen2", seed=5)
-    return load(export_pair(tiny, tiny, folder, target_format=request.param, graph="portable"))
+    return load(export_pair(tiny, tiny, folder, Options(target_format=request.param, graph="portable")))
 
 
 @pytest.mark.parametrize("mode", ["suffix", "draft", "auto"])

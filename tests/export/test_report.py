@@ -11,6 +11,7 @@ from support.tiny import export_tiny, tiny_checkpoint
 
 from specdec_onnx.export.cli import main
 from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_tokens
+from specdec_onnx.export.options import Options
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.report import read_report, render, size_by_part
 from specdec_onnx.export.trial import predicted_speedup
@@ -92,7 +93,7 @@ def test_costs_of_every_width_that_fits(tmp_path: Path) -> None:
 
 def test_measured_report_of_a_pair(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint()
-    folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", trim=300, measure=True)
+    folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", Options(trim=300), measure=True)
     report = read_report(folder)
     whole = {"export_seconds", "peak_memory_bytes", "memory_bytes", "speculation"}
     assert set(report) == {"target", "draft", *whole}

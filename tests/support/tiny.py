@@ -12,6 +12,7 @@ from support.tiny_tokenizer import write_tokenizer
 
 from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.checkpoint.base import Source
+from specdec_onnx.export.options import Options
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.weights import HEAD, expected_shapes
 
@@ -132,7 +133,7 @@ def export_tiny_pair(
         family, seed if draft_seed is None else draft_seed, **(draft_sizes or target_sizes or {})
     )
     return export_pair(
-        target, draft, folder, target_format=target_format, draft_format=draft_format, trim=trim
+        target, draft, folder, Options(target_format=target_format, draft_format=draft_format, trim=trim)
     )
 
 

@@ -1,0 +1,38 @@
+"""What people can ask of an export, and the order it makes for each model."""
+
+from dataclasses import dataclass
+
+from specdec_onnx.export.assemble import CONTEXT, Order
+from specdec_onnx.export.linear import parse_format
+
+TARGET_BLOCK, DRAFT_BLOCK = 32, 128
+"""int4 block sizes: small for a target's quality, large for a draft's speed."""
+
+TRIM = 32768
+"""Token ids a draft's head keeps, beside the special tokens, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a pair is made; `trim` is how many token ids the draft's head keeps, None for all.
+
+    `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
+    families the graph builder does not know (through Optimum, without smoothing).
+    """
+
+    target_format: str = "w8a8"
+    draft_format: str = "int4"
+    trim: int | None = TRIM
+    context: int = CONTEXT
+    smooth: bool = True
+    graph: str = "fused"
+
+    def target(self) -> Order:
+        """The order for the target; SpecdecError for an unknown format."""
+        format = parse_format(self.target_format, TARGET_BLOCK)
+        return Order(format, None, self.context, self.smooth, self.graph)
+
+    def draft(self) -> Order:
+        """The order for the draft; SpecdecError for an unknown format."""
+        format = parse_format(self.draft_format, DRAFT_BLOCK)
+        return Order(format, self.trim, self.context, self.smooth, self.graph)
