@@ -29,7 +29,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="SOURCE", help="the model, which becomes the target of a pair")
     parser.add_argument(
-        "--draft", metavar="SOURCE", help="the small model that drafts for it; 'none' for no draft"
+        "--draft",
+        metavar="SOURCE",
+        help="the small model that drafts for it; 'auto' takes one from the catalog by vocabulary and size, "
+        "'none' for no draft",
     )
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to make")
     parser.add_argument(
@@ -98,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
     progress = ProgressLine()
     try:
-        target, draft = resolve(args.source, args.draft, progress)
+        target, draft = resolve(args.source, args.draft, progress, progress.say)
         folder = export_pair(
             target,
             draft,

@@ -20,6 +20,11 @@ class ProgressLine:
             print(text, file=sys.stderr, flush=True)
             self._last = mark
 
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.close()
+        print(text, file=sys.stderr, flush=True)
+
     def close(self) -> None:
         """Leave the terminal at the start of an empty line."""
         if self._live and self._width:

@@ -29,8 +29,19 @@ class Mirror:
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """How many ids a model's tokenizer spells, and the digest of the spellings (`catalog_drafts.vocabulary_digest`)."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class CatalogFile:
-    """One file to fetch: hub repository first, then the mirror; `sha256` and `bytes` decide either way."""
+    """One file to fetch: hub repository first, then the mirror; `sha256` and `bytes` decide either way.
+
+    `parameters` counts the model's weights but for the output head.
+    """
 
     name: str
     repo: str
@@ -38,12 +49,14 @@ class CatalogFile:
     bytes: int
     revision: str = "main"
     mirror: Mirror | None = None
+    parameters: int = 0
+    vocabulary: Vocabulary | None = None
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Self:
         """From its table in catalog.toml."""
-        mirror = entry.get("mirror")
-        return cls(**{**entry, "mirror": Mirror(**mirror) if mirror else None})
+        kinds = {"mirror": Mirror, "vocabulary": Vocabulary}
+        return cls(**{key: kinds[key](**value) if key in kinds else value for key, value in entry.items()})
 
 
 @dataclass(frozen=True)
