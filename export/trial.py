@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import open_pair
+from specdec_onnx.runtime.costs import Curve, predicted_speedup
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.footprint import predict
 from specdec_onnx.runtime.statistics import Statistics
@@ -26,7 +25,6 @@ def add(values):
 )
 NEW_TOKENS = 48
 CONTEXTS = (1024, 4096, 16384, 32768)
-LONGEST = 8
 _CONTEXT = 512
 
 
@@ -57,19 +55,6 @@ def memory(models: Sequence[ModelFolder]) -> dict[str, int]:
     return {str(context): sum(predict(model, context).total for model in models) for context in contexts}
 
 
-def predicted_speedup(acceptance: float, target: Mapping[str, float], draft: Mapping[str, float]) -> float:
-    """The best over fixed draft lengths, from the costs of passes by width and a token's chance of acceptance.
-
-    A round of k drafted tokens yields 1 + a + … + aᵏ tokens (Leviathan et al., 2023).
-    """
-    plain, each = _cost(target, 1), _cost(draft, 1)
-    gains = [1.0]
-    for length in range(1, LONGEST + 1):
-        tokens = sum(acceptance**position for position in range(length + 1))
-        gains.append(tokens * plain / (_cost(target, length + 1) + length * each))
-    return max(gains)
-
-
 def _speculation(
     engine: Engine, prompts: Sequence[Sequence[int]], report: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -89,7 +74,7 @@ def _speculation(
     }
     costs = [report.get(role, {}).get("forward_cost_ms") for role in ("target", "draft")]
     if all(costs):
-        found["predicted_speedup"] = round(predicted_speedup(first, *costs), 3)
+        found["predicted_speedup"] = round(predicted_speedup(first, *map(_curve, costs)), 3)
     return found
 
 
@@ -116,7 +101,6 @@ def _share(part: Sequence[int], whole: Sequence[int]) -> float:
     return sum(part) / sum(whole) if sum(whole) else 0.0
 
 
-def _cost(costs: Mapping[str, float], width: int) -> float:
-    """Milliseconds of a pass, straight between the measured widths."""
+def _curve(costs: Mapping[str, float]) -> Curve:
     widths = sorted(int(key) for key in costs)
-    return float(np.interp(width, widths, [costs[str(key)] for key in widths]))
+    return Curve(tuple(widths), tuple(costs[str(width)] for width in widths))

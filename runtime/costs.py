@@ -14,7 +14,7 @@ LONGEST_DRAFT = 31
 TARGET_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 DRAFT_WIDTHS = (1, 2, 4, 8)
 _CONTEXT = 64
-_ROUNDS = 3
+_ROUNDS = 5
 MEASURING_ROOM = 96
 """Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
 
@@ -48,22 +48,40 @@ class Curve:
         return self.seconds[-1] + slope * (width - last)
 
 
+def predicted_speedup(acceptance: float, target: Curve, draft: Curve, longest: int = 8) -> float:
+    """The best over draft lengths up to `longest`, at the same chance of acceptance for each token; at least 1.
+
+    A round of k drafted tokens yields 1 + a + … + aᵏ tokens (Leviathan et al., 2023).
+    """
+    best, tokens = 1.0, 1.0
+    for length in range(1, longest + 1):
+        tokens += acceptance**length
+        best = max(best, tokens * target(1) / (target(length + 1) + length * draft(1)))
+    return best
+
+
 def measure_curve(
     decoder: Decoder, widths: Sequence[int], clock: Callable[[], float] = time.perf_counter
 ) -> Curve:
-    """Time passes of each width behind a short context, the best of a few rounds; leaves the cache empty."""
-    best = dict.fromkeys(widths, float("inf"))
+    """Time passes of each width behind a short context, in a few rounds; leaves the cache empty.
+
+    Each width gets its middle share of a round, and the curve the level of the fastest round: a machine that changes
+    its speed between rounds bends no curve.
+    """
+    seconds = np.zeros((_ROUNDS, len(widths)))
     context = min(_CONTEXT, decoder.capacity // 2)
     decoder.rollback(0)
     decoder.forward(_tokens(decoder, context), keep=1)
-    for _ in range(_ROUNDS):  # the first round warms up: its times are hardly ever the best
-        for width in widths:
+    for lap in range(_ROUNDS):
+        for place, width in enumerate(widths):
             decoder.rollback(context)
             start = clock()
             decoder.forward(_tokens(decoder, width))
-            best[width] = min(best[width], clock() - start)
+            seconds[lap, place] = clock() - start
     decoder.rollback(0)
-    return Curve(tuple(widths), tuple(np.maximum.accumulate(list(best.values())).tolist()))
+    laps = seconds.sum(axis=1)
+    shares = np.median(seconds / laps[:, None], axis=0)
+    return Curve(tuple(widths), tuple(np.maximum.accumulate(shares * laps.min()).tolist()))
 
 
 def _tokens(decoder: Decoder, count: int) -> list[int]:

@@ -7,7 +7,7 @@ is the marginal rule of renewal-reward problems; SpecDec++ (arXiv 2405.19715) pr
 
 from collections.abc import Sequence
 
-from specdec_onnx.runtime.costs import Curve
+from specdec_onnx.runtime.costs import Curve, predicted_speedup
 from specdec_onnx.runtime.switch import Switch
 
 MEMORY = 0.05
@@ -26,7 +26,7 @@ class Planner:
     def __init__(self, target: Curve, draft: Curve | None = None) -> None:
         self.target, self.draft = target, draft
         self.acceptance = HOPE
-        self.draft_switch = Switch()
+        self.draft_switch = Switch(predicted_speedup(HOPE, target, draft) if draft else 1.0)
         self._drafted_alone = False
         self._tokens, self._seconds = 1.0, target(1)
 
@@ -70,7 +70,11 @@ class Planner:
         self._drafted_alone = alone
 
     def observe_round(self, tokens: int, seconds: float, width: int, verify_seconds: float) -> None:
-        """Learn from a finished round: what it yielded, what it took, and what its target pass took."""
+        """Learn from a finished round: what it yielded, what it took, and what its target pass took.
+
+        The pass tells how fast the machine is just now, so a round is judged at the speed that it met.
+        """
+        seconds *= self.target(width) / verify_seconds
         self.target.observe(width, verify_seconds, MEMORY)
         self._tokens += MEMORY * (tokens - self._tokens)
         self._seconds += MEMORY * (seconds - self._seconds)

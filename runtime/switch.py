@@ -4,7 +4,8 @@ DECAY = 0.97
 """What an old round weighs after a new one: the estimate looks back about thirty rounds."""
 
 NEUTRAL_ROUNDS = 4.0
-"""Rounds at plain speed that a trial starts with as evidence, so that the first rounds may be unlucky."""
+"""Rounds that a trial starts with as evidence, so that the first ones may be unlucky: at plain speed, or at the speed
+that was promised for the first trial."""
 
 REGRET = 0.03
 """Share of the time that the first trials may lose; it shrinks as rests grow."""
@@ -22,9 +23,10 @@ class Switch:
     _lost: float
     _rounds: int
 
-    def __init__(self) -> None:
+    def __init__(self, promise: float = 1.0) -> None:
+        """`promise`: the speed, as a multiple of plain decoding's, that the option is tried for."""
         self._rest, self._patience = 0.0, 1.0
-        self._begin_trial()
+        self._begin_trial(promise)
 
     @property
     def on(self) -> bool:
@@ -56,6 +58,7 @@ class Switch:
         self._patience = min(2 * self._patience, MOST_PATIENCE)
         self._begin_trial()
 
-    def _begin_trial(self) -> None:
-        self._tokens = self._plains = self._weight = NEUTRAL_ROUNDS
+    def _begin_trial(self, promise: float = 1.0) -> None:
+        self._plains = self._weight = NEUTRAL_ROUNDS
+        self._tokens = promise * NEUTRAL_ROUNDS
         self._lost, self._rounds = 0.0, 0

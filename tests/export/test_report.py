@@ -14,7 +14,6 @@ from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_
 from specdec_onnx.export.options import Options
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.report import read_report, render, size_by_part
-from specdec_onnx.export.trial import predicted_speedup
 from specdec_onnx.models.folder import open_model
 
 MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}
@@ -126,14 +125,6 @@ def test_perplexity_by_its_definition(tmp_path: Path) -> None:
         chance = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
         nats = -np.log(chance[np.arange(89), tokens[1:]]).mean()
         assert perplexity == pytest.approx(np.exp(nats), rel=1e-4)
-
-
-def test_predicted_speedup() -> None:
-    target, draft = {"1": 100.0, "8": 100.0, "16": 100.0}, {"1": 10.0}
-    assert predicted_speedup(0.0, target, draft) == 1.0
-    assert predicted_speedup(0.5, target, {"1": 1e6}) == 1.0
-    assert predicted_speedup(1.0, target, draft) == pytest.approx(9 * 100 / (100 + 80))
-    assert predicted_speedup(0.5, target, draft) == pytest.approx(1.75 / 1.2)
 
 
 def test_a_report_is_shown_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

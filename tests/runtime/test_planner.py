@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdec_onnx.runtime.costs import LONGEST_DRAFT, Curve
+from specdec_onnx.runtime.costs import LONGEST_DRAFT, Curve, predicted_speedup
 from specdec_onnx.runtime.planner import Planner
 
 
@@ -68,15 +68,39 @@ def test_a_draft_that_costs_as_much_as_the_target_stops_after_one_token() -> Non
     assert longest(Planner(flat(), dear()), 0.9) == 1
 
 
-def test_a_bad_draft_rests_longer_after_each_failure() -> None:
+def test_a_bad_draft_rests_longer_after_each_failed_retrial() -> None:
     planner = Planner(flat(), cheap())
     assert planner.draft_switch.on
     rests = []
-    for _ in range(3):
+    for _ in range(4):
         while planner.draft_switch.on:
             settle(planner, 0, rounds=1)
         rests.append(rest(planner))
-    assert 10 < rests[0] < rests[1] < rests[2]
+    assert rests[0] > 10  # the first trial was longer: it had a promise to disprove
+    assert 10 < rests[1] < rests[2] < rests[3]
+
+
+def test_one_unlucky_round_does_not_end_the_first_trial() -> None:
+    planner = Planner(flat(), cheap())
+    planner.observe_draft(11, 0)
+    planner.observe_round(1, planner.target(12) + 11 * cheap()(1), 12, planner.target(12))
+    assert planner.draft_switch.on
+
+
+def test_a_slow_moment_is_not_held_against_the_draft() -> None:
+    planner = Planner(flat(), cheap())
+    for _ in range(60):
+        planner.observe_draft(4, 3)
+        planner.observe_round(4, 5 * (planner.target(5) + 4 * cheap()(1)), 5, 5 * planner.target(5))
+    assert planner.draft_switch.on
+
+
+def test_predicted_speedup() -> None:
+    target, draft = Curve((1, 8, 16), (0.1, 0.1, 0.1)), Curve((1, 8), (0.01, 0.08))
+    assert predicted_speedup(0.0, target, draft) == 1.0
+    assert predicted_speedup(0.5, target, Curve((1, 8), (1e3, 1e3))) == 1.0
+    assert predicted_speedup(1.0, target, draft) == pytest.approx(9 * 100 / (100 + 80))
+    assert predicted_speedup(0.5, target, draft) == pytest.approx(1.75 / 1.2)
 
 
 def test_a_draft_that_recovers_stays_on() -> None:
