@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 from specdec_onnx.export.architecture import Architecture
 from specdec_onnx.export.block import Block
+from specdec_onnx.export.embedding import add_embedding
 from specdec_onnx.export.graph import Graph
 from specdec_onnx.export.linear import Format
 from specdec_onnx.export.vocabulary import Trimming
@@ -19,8 +19,6 @@ GRAPH_FILE = "model.onnx"
 DATA_FILE = "model.onnx_data"
 PADDING = -65504.0
 """Logit of an id that a trimmed head does not score: the lowest half-precision number."""
-
-_CHUNK_ROWS = 4096
 
 Step = Callable[[str, int, int], None]
 
@@ -57,7 +55,7 @@ class _Decoder:
         total = self.look.layers + 2
         self._inputs()
         step("embedding", 0, total)
-        x, residual = self._embed(), ""
+        x, residual = add_embedding(self.graph, self.weights.embedding(), self.recipe.body), ""
         for index in range(self.look.layers):
             step(f"layer {index + 1} of {self.look.layers}", index + 1, total)
             x, residual = self.block.layer(index, self.weights.layer(index), x, residual)
@@ -75,17 +73,6 @@ class _Decoder:
         length = graph.node("Shape", [mask], "mask_length", start=1, end=2)
         scalar = graph.node("Squeeze", [length], "total")
         graph.node("Cast", [scalar], "total_sequence_length", to=6)
-
-    def _embed(self) -> str:
-        """Rows of the table: half-precision in the file and in memory, unless weights are to stay as they are."""
-        graph, rows = self.graph, self.weights.embedding()
-        chunks = (rows[first : first + _CHUNK_ROWS] for first in range(0, len(rows), _CHUNK_ROWS))
-        if self.recipe.body.name == "fp32" or np.abs(rows).max() > np.finfo(np.float16).max:
-            table = graph.weight("embedding.weight", np.float32, rows.shape, chunks)
-            return graph.node("Gather", [table, "input_ids"], "embedding")
-        table = graph.weight("embedding.weight", np.float16, rows.shape, chunks)
-        halves = graph.node("Gather", [table, "input_ids"], "embedding.half")
-        return graph.node("Cast", [halves], "embedding", to=onnx.TensorProto.FLOAT)
 
     def _last_rows(self, x: str) -> str:
         """The last num_logits_to_keep rows; all of them for 0, its default."""

@@ -25,7 +25,8 @@ _CUDA = {"use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
 _WEBGPU = {
     "validationMode": "disabled",
     "powerPreference": "high-performance",
-    "forceCpuNodeNames": "embedding.half\nembedding",  # its half-precision table asks for a shader type not all have
+    # tables of halves and of bytes ask for shader types that not all have
+    "forceCpuNodeNames": "embedding.half\nembedding.rows\nembedding.levels\nembedding.steps\nembedding",
 }
 _OPTIONS = {"cuda": _CUDA, "webgpu": _WEBGPU}
 _CAUSES = {
