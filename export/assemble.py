@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from specdec_onnx.export.architecture import Architecture, read_architecture
 from specdec_onnx.export.calibration import CalibratedWeights, summary
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.corpus import segments
+from specdec_onnx.export.corpus import segments, token_counts
 from specdec_onnx.export.genai import model_config
 from specdec_onnx.export.linear import Calibrated, Format
 from specdec_onnx.export.staging import write_json
@@ -27,9 +27,10 @@ _OWN_KEYS = ("rope_freq_factors",)
 
 @dataclass(frozen=True)
 class Order:
-    """What to make of one checkpoint; `trim` is how many leading token ids the head keeps, None for all.
+    """What to make of one checkpoint; `trim` is how many token ids the head keeps, None for all.
 
-    `smooth`: calibrate on text, in formats that gain from it. `graph`: "fused" or "portable".
+    `trim_by`: "lowest" ids, or those of the highest "frequency". `smooth`: calibrate on text, in formats that gain
+    from it. `graph`: "fused" or "portable".
     """
 
     format: Format
@@ -37,6 +38,7 @@ class Order:
     context: int = CONTEXT
     smooth: bool = True
     graph: str = "fused"
+    trim_by: str = "lowest"
 
 
 class Writer(Protocol):
@@ -105,8 +107,8 @@ class ModelWriter:
     def _calibrate(self) -> None:
         format = self.order.format
         if self.order.smooth and isinstance(format, Calibrated):
-            model = open_model(self.folder, self._graph_folder / GRAPH_FILE)
-            self._weights = CalibratedWeights(self.checkpoint, self.architecture, format, segments(model))
+            tokens = segments(self._described())
+            self._weights = CalibratedWeights(self.checkpoint, self.architecture, format, tokens)
 
     @property
     def _graph_folder(self) -> Path:
@@ -115,7 +117,12 @@ class ModelWriter:
     def _trimming(self) -> Trimming | None:
         if self.order.trim is None:
             return None
-        return trim(self.order.trim, added_tokens(self.folder), self.architecture.vocabulary)
+        seen = token_counts(self._described()) if self.order.trim_by == "frequency" else None
+        return trim(self.order.trim, added_tokens(self.folder), self.architecture.vocabulary, seen)
+
+    def _described(self) -> ModelFolder:
+        """The folder before it has a graph."""
+        return open_model(self.folder, self._graph_folder / GRAPH_FILE)
 
     def _facts(self, trimming: Trimming | None) -> dict[str, Any]:
         source = self.checkpoint.source

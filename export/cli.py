@@ -46,7 +46,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_count_or_none,
         default=32768,
-        help="the draft scores its first N tokens and special ones; 'none' for all (default: %(default)s)",
+        help="the draft scores N frequent tokens and the special ones; 'none' for all (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--trim-by",
+        choices=("lowest", "frequency"),
+        default="lowest",
+        help="which N: the lowest ids, or the likeliest by built-in text, better below 16384 (default: %(default)s)",
     )
     parser.add_argument(
         "--context",
@@ -129,6 +135,7 @@ def options_of(args: argparse.Namespace) -> "Options":
         context=args.context,
         smooth=not args.no_smoothing,
         graph=args.graph,
+        trim_by=args.trim_by,
     )
 
 

@@ -31,6 +31,22 @@ def segments(model: ModelFolder, count: int = SEGMENTS, length: int = LENGTH) ->
     return np.array(rows, np.int64)
 
 
+def token_counts(model: ModelFolder) -> NDArray[np.int64]:
+    """How often each id stands in the whole text: int64 [vocabulary]."""
+    counts = np.zeros(model.vocab_size, np.int64)
+    for text in _everything():
+        counts += np.bincount(model.tokenizer.encode(text), minlength=len(counts))
+    return counts
+
+
+def _everything() -> Iterator[str]:
+    """All modules, the whole handbook, and what is known of every built-in name."""
+    yield from (_source(name) for name in _CODE)
+    with suppress(ImportError):
+        yield from import_module("pydoc_data.topics").topics.values()
+    yield from (_described(name) for name in sorted(dir(builtins)))
+
+
 def _take(model: ModelFolder, texts: Iterator[str], length: int) -> Sequence[int]:
     """The next texts joined until they fill a row."""
     tokens: list[int] = []
@@ -43,11 +59,15 @@ def _code() -> Iterator[str]:
     """Pieces of modules, endlessly: the later half of each, behind the licences and long comments."""
     while True:
         for name in _CODE:
-            source = ""
-            with suppress(ImportError, OSError, TypeError):
-                source = inspect.getsource(import_module(name))
-            lines = (source or _described("str")).splitlines(keepends=True)
+            lines = _source(name).splitlines(keepends=True)
             yield "".join(lines[len(lines) // 2 :][:120])
+
+
+def _source(name: str) -> str:
+    """A module's text, or something where it is not at hand."""
+    with suppress(ImportError, OSError, TypeError):
+        return inspect.getsource(import_module(name))
+    return _described("str")
 
 
 def _prose() -> Iterator[str]:

@@ -14,7 +14,8 @@ TRIM = 32768
 
 @dataclass(frozen=True)
 class Options:
-    """How a pair is made; `trim` is how many token ids the draft's head keeps, None for all.
+    """How a pair is made; `trim` is how many token ids the draft's head keeps, None for all, `trim_by` which ones:
+    the "lowest", or those of the highest "frequency" in built-in text.
 
     `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
     families the graph builder does not know (through Optimum, without smoothing).
@@ -26,6 +27,7 @@ class Options:
     context: int = CONTEXT
     smooth: bool = True
     graph: str = "fused"
+    trim_by: str = "lowest"
 
     def target(self) -> Order:
         """The order for the target; SpecdecError for an unknown format."""
@@ -35,4 +37,4 @@ class Options:
     def draft(self) -> Order:
         """The order for the draft; SpecdecError for an unknown format."""
         format = parse_format(self.draft_format, DRAFT_BLOCK)
-        return Order(format, self.trim, self.context, self.smooth, self.graph)
+        return Order(format, self.trim, self.context, self.smooth, self.graph, self.trim_by)

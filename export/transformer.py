@@ -11,6 +11,7 @@ from specdec_onnx.export.block import Block
 from specdec_onnx.export.embedding import add_embedding
 from specdec_onnx.export.graph import Graph
 from specdec_onnx.export.linear import Format
+from specdec_onnx.export.scatter import scatter
 from specdec_onnx.export.vocabulary import Trimming
 from specdec_onnx.export.weights import Weights
 from specdec_onnx.export.writer import TensorFile
@@ -19,6 +20,9 @@ GRAPH_FILE = "model.onnx"
 DATA_FILE = "model.onnx_data"
 PADDING = -65504.0
 """Logit of an id that a trimmed head does not score: the lowest half-precision number."""
+
+_MOST_PIECES = 8
+"""Ranges of kept ids that are padded one by one; more are scattered, which fewer devices can do."""
 
 Step = Callable[[str, int, int], None]
 
@@ -101,6 +105,9 @@ class _Decoder:
 
     def _pad(self, trimming: Trimming) -> None:
         """Spread trimmed logits over the whole vocabulary, PADDING between."""
+        if len(trimming.ranges) > _MOST_PIECES:
+            scatter(self.graph, trimming, self.look.vocabulary, PADDING)
+            return
         graph = self.graph
         lengths = graph.constant("range_lengths", np.array([end - first for first, end in trimming.ranges]))
         parts = [f"range.{first}" for first, _ in trimming.ranges]

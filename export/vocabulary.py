@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from specdec_onnx.models.errors import SpecdecError
 
+_ZIPF_SHIFT, _ZIPF_WEIGHT = 50, 10
+"""The law says more than the text does: with less weight, ids of the built-in text displace better ones."""
+
 
 @dataclass(frozen=True)
 class Trimming:
@@ -27,25 +30,30 @@ class Trimming:
         return np.concatenate([np.arange(first, end) for first, end in self.ranges])
 
 
-def trim(first_ids: int, special: Iterable[int], vocabulary: int) -> Trimming | None:
-    """Keep ids below `first_ids` and the special ones above; None if that is the whole vocabulary.
+def trim(
+    count: int, special: Iterable[int], vocabulary: int, seen: NDArray[np.int64] | None = None
+) -> Trimming | None:
+    """Keep the `count` likeliest ids and the special ones; None if that is the whole vocabulary.
 
-    Byte-pair vocabularies number tokens in the order they were merged, so low ids are the frequent ones.
+    Byte-pair vocabularies number tokens in the order they were merged, so low ids are the frequent ones. How often
+    each id was `seen` [vocabulary] in some text corrects that order.
     """
-    if first_ids < 1:
-        raise SpecdecError(
-            f"cannot trim the head to {first_ids} tokens", fix="give a positive number, or 'none'"
-        )
-    if first_ids >= vocabulary:
+    if count < 1:
+        raise SpecdecError(f"cannot trim the head to {count} tokens", fix="give a positive number, or 'none'")
+    if count >= vocabulary:
         return None
-    ranges = [(0, first_ids)]
-    for token in sorted({token for token in special if first_ids <= token < vocabulary}):
-        first, end = ranges[-1]
-        if token == end:
-            ranges[-1] = (first, token + 1)
-        else:
-            ranges.append((token, token + 1))
-    return Trimming(tuple(ranges))
+    first = np.arange(count) if seen is None else likeliest(count, seen)
+    extra = [token for token in special if 0 <= token < vocabulary]
+    kept = np.union1d(first, np.array(extra, np.int64))
+    pieces = np.split(kept, np.flatnonzero(np.diff(kept) > 1) + 1)
+    return Trimming(tuple((int(piece[0]), int(piece[-1]) + 1) for piece in pieces))
+
+
+def likeliest(count: int, seen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The `count` ids with the largest expected share of tokens: Zipf's law over ids, corrected by what was seen."""
+    law = 1 / (np.arange(len(seen)) + _ZIPF_SHIFT)
+    share = seen / max(int(seen.sum()), 1) + _ZIPF_WEIGHT * law / law.sum()
+    return np.argsort(-share, kind="stable")[:count]
 
 
 def added_tokens(folder: Path) -> list[int]:
