@@ -75,7 +75,7 @@ class ModelWriter:
         """SpecdecError for an unknown family or a missing tensor; nothing is written yet."""
         self.checkpoint, self.folder, self.order = checkpoint, folder, order
         self.architecture: Architecture = read_architecture(checkpoint.config, order.context)
-        self._weights = Weights(checkpoint, self.architecture)
+        self._weights = Weights(checkpoint, self.architecture, order.format)
         self._positions = min(self.architecture.context, order.context)
         self.steps = self.architecture.layers + 2
 
@@ -103,6 +103,11 @@ class ModelWriter:
     def calibration(self) -> dict[str, Any] | None:
         """What calibrating found, once the graph is written."""
         return summary(self._weights.choices) if isinstance(self._weights, CalibratedWeights) else None
+
+    @property
+    def carried(self) -> int:
+        """How many of the source's tensors were written as it stores them, once the graph is."""
+        return len(self._weights.carried)
 
     def _calibrate(self) -> None:
         format = self.order.format

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from specdec_onnx.export.architecture import Architecture
+from specdec_onnx.export.blockwise import Blocks
 from specdec_onnx.export.graph import MICROSOFT, Graph
-from specdec_onnx.export.linear import Format, Matrix
+from specdec_onnx.export.linear import Format, Matrix, WeightOnly
 from specdec_onnx.export.rope import Rope
 from specdec_onnx.export.weights import Layer
 
@@ -25,7 +26,9 @@ class Block:
         name = f"layer.{index}"
         normed, residual = self.norm(x, residual, layer.input_norm, f"{name}.input_norm")
         attended = self._attention(index, normed, layer)
-        output = self._linear(attended, layer.output, layer.output_bias, f"{name}.output")
+        output = self._linear(
+            attended, layer.output, layer.output_bias, f"{name}.output", layer.blocks.get("output")
+        )
         output, _ = self.norm(output, "", layer.attention_norm, f"{name}.attention_norm")
         normed, residual = self.norm(output, residual, layer.post_norm, f"{name}.post_norm")
         output = self._feed_forward(normed, layer, name)
@@ -46,19 +49,19 @@ class Block:
         )
         return name, outputs[3]
 
-    def logits(self, x: str, head: Matrix, format: Format, name: str) -> str:
+    def logits(self, x: str, head: Matrix, format: Format, name: str, stored: Blocks | None = None) -> str:
         """Scores of the rows of `head`, bounded where the family does that."""
         cap = self.look.scales.logits_cap
         if not cap:
-            return format.linear(self.graph, x, head, name)
+            return self._product(x, head, format, name, stored)
         graph, limit = self.graph, self.graph.constant("logits_cap", np.float32(cap))
-        scores = format.linear(graph, x, head, f"{name}.unbounded")
+        scores = self._product(x, head, format, f"{name}.unbounded", stored)
         bent = graph.node("Tanh", [graph.node("Div", [scores, limit], f"{name}.share")], f"{name}.bent")
         return graph.node("Mul", [bent, limit], name)
 
     def _attention(self, index: int, x: str, layer: Layer) -> str:
         look, name, span = self.look, f"layer.{index}.attention", layer.span
-        qkv = self._linear(x, layer.qkv, layer.qkv_bias, f"layer.{index}.qkv")
+        qkv = self._linear(x, layer.qkv, layer.qkv_bias, f"layer.{index}.qkv", layer.blocks.get("qkv"))
         past, present = self._caches(index)
         tables = self._rotary(span.rope) if span.rope else ("", "")
         inputs = [*self._apart(index, qkv, layer), *past, "seqlens_k", "total_sequence_length", *tables]
@@ -113,18 +116,26 @@ class Block:
 
     def _feed_forward(self, x: str, layer: Layer, name: str) -> str:
         graph = self.graph
-        both = self._linear(x, layer.gate_up, layer.gate_up_bias, f"{name}.gate_up")
+        both = self._linear(
+            x, layer.gate_up, layer.gate_up_bias, f"{name}.gate_up", layer.blocks.get("gate_up")
+        )
         gate, up = graph.nodes("Split", [both], [f"{name}.gate", f"{name}.up"], axis=-1, num_outputs=2)
         product = graph.node("Mul", [self._activated(gate, f"{name}.active"), up], f"{name}.product")
-        return self._linear(product, layer.down, layer.down_bias, f"{name}.down")
+        return self._linear(product, layer.down, layer.down_bias, f"{name}.down", layer.blocks.get("down"))
 
     def _activated(self, x: str, name: str) -> str:
         if self.look.activation == "silu":
             return self.graph.node("QuickGelu", [x], name, domain=MICROSOFT, alpha=1.0)
         return self.graph.node("Gelu", [x], name, approximate=_GELUS[self.look.activation])
 
-    def _linear(self, x: str, weight: Matrix, bias: Matrix | None, name: str) -> str:
+    def _linear(self, x: str, weight: Matrix, bias: Matrix | None, name: str, stored: Blocks | None) -> str:
         if bias is None:
-            return self.format.linear(self.graph, x, weight, name)
-        product = self.format.linear(self.graph, x, weight, f"{name}.unbiased")
+            return self._product(x, weight, self.format, name, stored)
+        product = self._product(x, weight, self.format, f"{name}.unbiased", stored)
         return self.graph.node("Add", [product, self.graph.constant(f"{name}.bias", bias)], name)
+
+    def _product(self, x: str, weight: Matrix, format: Format, name: str, stored: Blocks | None) -> str:
+        """x · weightᵀ, over the source's own blocks where there are any and the format takes them."""
+        if stored is not None and isinstance(format, WeightOnly):
+            return format.carry(self.graph, x, stored, weight.shape[1], name)
+        return format.linear(self.graph, x, weight, name)

@@ -1,6 +1,7 @@
-"""Four bits a weight, in blocks along the input that share a scale."""
+"""Four or eight bits a weight, in blocks along the input that share a scale."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,24 @@ Matrix = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Levels int8 [rows, blocks, block] from -8 to 7, and their scales [rows, blocks]."""
+    """Levels int8 [rows, blocks, block] around zero, of 4 or 8 bits, and their scales [rows, blocks]."""
 
     levels: NDArray[np.int8]
     scales: Matrix
+    bits: int = 4
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Bits a weight and weights a block."""
+        return self.bits, self.levels.shape[2]
+
+    def rows(self, chosen: "slice | NDArray[np.int64]") -> "Blocks":
+        """Some of the rows."""
+        return replace(self, levels=self.levels[chosen], scales=self.scales[chosen])
+
+    def times(self, factor: float) -> "Blocks":
+        """All weights multiplied; the levels stay."""
+        return self if factor == 1 else replace(self, scales=self.scales * np.float32(factor))
 
     def matrix(self, inner: int) -> Matrix:
         """The weights they stand for, float32 [rows, inner]."""
@@ -25,9 +40,19 @@ class Blocks:
         return values.reshape(len(values), -1)[:, :inner]
 
     def packed(self) -> NDArray[np.uint8]:
-        """Two levels a byte, the first in its lower half, as MatMulNBits reads them."""
-        unsigned = (self.levels - LOW).astype(np.uint8)
+        """Bytes [rows, blocks, bytes] as MatMulNBits reads them; of 4 bits, the first level in the lower half."""
+        unsigned = self.levels.view(np.uint8) + np.uint8(1 << (self.bits - 1))
+        if self.bits == 8:
+            return unsigned
         return unsigned[..., 0::2] | np.left_shift(unsigned[..., 1::2], np.uint8(4))
+
+
+def stack(parts: Sequence[Blocks]) -> Blocks:
+    """Blocks of one grid, below each other."""
+    if len(parts) == 1:
+        return parts[0]
+    levels, scales = ([getattr(part, name) for part in parts] for name in ("levels", "scales"))
+    return Blocks(np.concatenate(levels), np.concatenate(scales), parts[0].bits)
 
 
 def quantize_blocks(weight: Matrix, block: int, importance: Matrix | None = None) -> Blocks:

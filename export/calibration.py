@@ -30,7 +30,7 @@ class CalibratedWeights(Weights):
         self, checkpoint: Checkpoint, look: Architecture, format: Calibrated, tokens: NDArray[np.int64]
     ) -> None:
         """`tokens` are several texts [texts, length]."""
-        super().__init__(checkpoint, look)
+        super().__init__(checkpoint, look, format)
         self._look, self._format, self._tokens = look, format, tokens
         self._model = FloatModel(checkpoint, look)
         self._x = self._residual = np.zeros(0, np.float32)
@@ -51,15 +51,29 @@ class CalibratedWeights(Weights):
         layer, name = super().layer(index), f"layer.{index}"
         self._x, self._residual, read = self._model.layer(layer, self._x, self._residual)
         rows = {kind: values.reshape(-1, values.shape[-1]) for kind, values in read.items()}
-        layer.input_norm = self._normed(f"{name}.qkv", rows["qkv"], layer.input_norm, layer.qkv)
-        layer.post_norm = self._normed(f"{name}.gate_up", rows["gate_up"], layer.post_norm, layer.gate_up)
-        self._values(layer, rows["output"], name)
-        self._product(layer, rows["down"], name)
+        if not self._is_carried(layer, name, "qkv"):
+            layer.input_norm = self._normed(f"{name}.qkv", rows["qkv"], layer.input_norm, layer.qkv)
+        if not self._is_carried(layer, name, "gate_up"):
+            layer.post_norm = self._normed(f"{name}.gate_up", rows["gate_up"], layer.post_norm, layer.gate_up)
+        if not self._is_carried(layer, name, "output"):
+            self._values(layer, rows["output"], name)
+        if not self._is_carried(layer, name, "down"):
+            self._product(layer, rows["down"], name)
         return layer
+
+    def _is_carried(self, layer: Layer, name: str, kind: str) -> bool:
+        """Whether the layer's matrix stays as it is stored; if so, that is noted."""
+        carried = kind in layer.blocks
+        if carried:
+            self.choices[f"{name}.{kind}"] = _carried(getattr(layer, kind).shape[1])
+        return carried
 
     def final_norm(self) -> Array:
         """The last norm, with the head's scales in it."""
         rows, self._ready = self._model.normed(self._x + self._residual), super().head()
+        if self.head_blocks() is not None:
+            self.choices["head"] = _carried(self._ready.shape[1])
+            return super().final_norm()
         choice = choose(self._format, rows.reshape(-1, rows.shape[-1]), self._ready)
         self._ready *= self._note("head", choice)
         self._format.importance.update(dict.fromkeys(_HEADS, choice.importance))
@@ -73,7 +87,7 @@ class CalibratedWeights(Weights):
         return head
 
     def _normed(self, name: str, rows: Array, norm: Array | None, weight: Array) -> Array | None:
-        """Smooth a layer behind a norm; returns the norm's new weight. Without a norm nothing can be smoothed."""
+        """Smooth a layer behind a norm; returns the norm's new weight. Without one it is only noted what matters."""
         if norm is None:
             self._note(name, choose(self._format, rows, weight, rules=()))
             return None
@@ -84,6 +98,9 @@ class CalibratedWeights(Weights):
     def _values(self, layer: Layer, rows: Array, name: str) -> None:
         """The output projection, behind the value rows of the packed projection, which heads share."""
         look, width = self._look, self._look.qkv_sizes[2]
+        if "qkv" in layer.blocks:
+            self._normed(f"{name}.output", rows, None, layer.output)
+            return
         group = (look.heads // look.kv_heads, look.head_dim)
         scales = self._note(f"{name}.output", choose(self._format, rows, layer.output, group))
         layer.output *= scales
@@ -94,6 +111,9 @@ class CalibratedWeights(Weights):
 
     def _product(self, layer: Layer, rows: Array, name: str) -> None:
         """The down projection, behind the upper half of the packed gate and up projections."""
+        if "gate_up" in layer.blocks:
+            self._normed(f"{name}.down", rows, None, layer.down)
+            return
         scales = self._note(f"{name}.down", choose(self._format, rows, layer.down))
         layer.down *= scales
         layer.gate_up[len(scales) :] /= scales[:, None]
@@ -105,6 +125,12 @@ class CalibratedWeights(Weights):
         self.choices[name] = choice
         self._format.importance.update({name: choice.importance, f"{name}.unbiased": choice.importance})
         return choice.scales
+
+
+def _carried(channels: int) -> Choice:
+    """What is noted of a matrix that is not rounded here."""
+    ones = np.ones(channels, np.float32)
+    return Choice(ones, ones, "carried over", 0.0, 0.0)
 
 
 def summary(choices: Mapping[str, Choice]) -> dict[str, Any]:

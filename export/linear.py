@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime.capi import _pybind_state as native
 
-from specdec_onnx.export.blockwise import quantize_blocks
+from specdec_onnx.export.blockwise import Blocks, quantize_blocks
 from specdec_onnx.export.graph import MICROSOFT, Graph
 from specdec_onnx.export.kernels import signed_weights_saturate
 from specdec_onnx.models.errors import SpecdecError
@@ -122,18 +122,30 @@ class WeightOnly:
         """`int4-32`, `int8-32`."""
         return f"int{self.bits}-{self.block}"
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Bits a weight and weights a block."""
+        return self.bits, self.block
+
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
-        """One MatMulNBits that computes in int8 (accuracy level 4)."""
-        out, inner = weight.shape
-        blocks = -(-inner // self.block)
-        shape = (out, blocks, self.block * self.bits // 8)
-        scales = np.empty((out, blocks), np.float32)
-        packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(out, inner))
-        operands = [
-            x,
-            graph.weight(f"{name}.weight", np.uint8, shape, packed),
-            graph.constant(f"{name}.scale", scales),
-        ]
+        """One MatMulNBits over blocks made here."""
+        scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
+        packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
+        return self._multiply(graph, x, packed, scales, weight.shape[1], name)
+
+    def carry(self, graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
+        """One MatMulNBits over blocks that the source stores, of this format's grid: nothing is rounded."""
+        stripes = _stripes(len(stored.levels), inner)
+        packed = (stored.rows(rows).packed() for rows in stripes)
+        return self._multiply(graph, x, packed, stored.scales, inner, name)
+
+    def _multiply(
+        self, graph: Graph, x: str, packed: Iterator[NDArray[np.uint8]], scales: Matrix, inner: int, name: str
+    ) -> str:
+        """The node, which computes in int8 (accuracy level 4); `scales` are complete once `packed` is."""
+        out, blocks = scales.shape
+        weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, self.block * self.bits // 8), packed)
+        operands = [x, weight, graph.constant(f"{name}.scale", scales)]
         sizes = {"K": inner, "N": out, "bits": self.bits, "block_size": self.block, "accuracy_level": 4}
         return graph.node("MatMulNBits", operands, name, domain=MICROSOFT, **sizes)
 

@@ -121,7 +121,8 @@ def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> Writ
 
 def _build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[str, Any]]:
     """Write the graphs; returns each role's part of the report."""
-    total, before, entries = sum(writer.steps for writer in writers.values()), 0, {}
+    entries: dict[str, dict[str, Any]] = {}
+    total, before = sum(writer.steps for writer in writers.values()), 0
     for role, writer in writers.items():
 
         def step(what: str, done: int, _: int, role: str = role, before: int = before) -> None:
@@ -129,6 +130,8 @@ def _build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[
 
         sizes = writer.build(step)
         entries[role] = {"format": writer.format_name, "size_bytes": size_by_part(sizes)}
+        if isinstance(writer, ModelWriter):
+            entries[role]["carried_tensors"] = writer.carried
         if writer.calibration is not None:
             entries[role]["calibration"] = writer.calibration
         before += writer.steps

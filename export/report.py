@@ -73,6 +73,8 @@ def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
     yield "size", [_bytes(sum(entry["size_bytes"].values())) for entry in entries]
     for part in entries[0]["size_bytes"]:
         yield f"  {part.replace('_', ' ')}", [_bytes(entry["size_bytes"].get(part, 0)) for entry in entries]
+    if any(entry.get("carried_tensors") for entry in entries):
+        yield "carried over as stored", [f"{entry.get('carried_tensors', 0)} tensors" for entry in entries]
     if all("forward_cost_ms" in entry for entry in entries):
         yield from _measured_rows(entries)
 

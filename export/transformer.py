@@ -94,13 +94,16 @@ class _Decoder:
 
     def _head(self, x: str) -> None:
         normed, _ = self.block.norm(x, "", self.weights.final_norm(), "final_norm")
-        rows, trimming = self.weights.head(), self.recipe.trimming
+        rows, stored = self.weights.head(), self.weights.head_blocks()
+        trimming = self.recipe.trimming
         self.graph.output("logits", np.float32, [1, "logits_length", self.look.vocabulary])
         if trimming is None:
-            self.block.logits(normed, rows, self.recipe.head, "logits")
+            self.block.logits(normed, rows, self.recipe.head, "logits", stored)
             return
+        ids = trimming.ids()
+        stored = stored.rows(ids) if stored is not None else None
         self.graph.output("trimmed_logits", np.float32, [1, "logits_length", trimming.size])
-        self.block.logits(normed, rows[trimming.ids()], self.recipe.head, "trimmed_logits")
+        self.block.logits(normed, rows[ids], self.recipe.head, "trimmed_logits", stored)
         self._pad(trimming)
 
     def _pad(self, trimming: Trimming) -> None:

@@ -1,14 +1,16 @@
 """A checkpoint's tensors as the graph uses them: embedding, one layer at a time, final norm and head."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdec_onnx.export.architecture import Architecture
-from specdec_onnx.export.checkpoint.base import Checkpoint
+from specdec_onnx.export.blockwise import Blocks, stack
+from specdec_onnx.export.checkpoint.base import BlockCheckpoint, Checkpoint
 from specdec_onnx.export.families import Family
+from specdec_onnx.export.linear import Format, WeightOnly
 from specdec_onnx.export.spans import Span
 from specdec_onnx.models.errors import SpecdecError
 
@@ -25,7 +27,8 @@ class Layer:
     """One decoder block; matrices are [out, in], query, key and value stacked, gate and up stacked.
 
     Norms that a family does not have are None: `input_norm` and `post_norm` stand before attention and feed-forward,
-    `attention_norm` and `feed_forward_norm` behind them, `query_norm` and `key_norm` before the rotation.
+    `attention_norm` and `feed_forward_norm` behind them, `query_norm` and `key_norm` before the rotation. `blocks`
+    holds the matrices that the export carries over as they are stored, by the names they have here.
     """
 
     span: Span
@@ -43,14 +46,22 @@ class Layer:
     down: Array
     down_bias: Array | None
     feed_forward_norm: Array | None
+    blocks: Mapping[str, Blocks]
 
 
 class Weights:
     """Reads a checkpoint as an architecture says; every tensor is checked when it is read."""
 
-    def __init__(self, checkpoint: Checkpoint, architecture: Architecture) -> None:
-        """SpecdecError if a tensor is missing or has another shape than config.json implies."""
+    def __init__(
+        self, checkpoint: Checkpoint, architecture: Architecture, format: Format | None = None
+    ) -> None:
+        """SpecdecError if a tensor is missing or has another shape than config.json implies.
+
+        Matrices stored on the grid of `format` keep their blocks; `carried` are the names of those read so far.
+        """
         self._checkpoint = checkpoint
+        self._grid = format.grid if isinstance(format, WeightOnly) else None
+        self.carried: set[str] = set()
         self._architecture = architecture
         self._head = HEAD if HEAD in checkpoint.names() or not architecture.tied else EMBEDDING
         _check(
@@ -69,6 +80,10 @@ class Weights:
     def head(self) -> Array:
         """Float32 [vocabulary, hidden]: the checkpoint's own head if it stores one, else the tied embedding."""
         return _times(self._read(self._head), self._architecture.scales.logits)
+
+    def head_blocks(self) -> Blocks | None:
+        """The head as it is stored, if it is carried over."""
+        return self._blocks([self._head.removesuffix(".weight")], self._architecture.scales.logits)
 
     def layer(self, index: int) -> Layer:
         """Block `index`, read now and kept by the caller alone."""
@@ -95,7 +110,25 @@ class Weights:
             down=_times(self._stack([down]), look.scales.residual),
             down_bias=self._stack_bias([down], look.mlp_bias, look.scales.residual),
             feed_forward_norm=norms.get("after_feed_forward"),
+            blocks=self._layer_blocks({"qkv": qkv, "output": [output], "gate_up": gates, "down": [down]}),
         )
+
+    def _layer_blocks(self, linears: Mapping[str, Sequence[str]]) -> dict[str, Blocks]:
+        residual = {"output", "down"}
+        factors = {kind: self._architecture.scales.residual if kind in residual else 1.0 for kind in linears}
+        found = {kind: self._blocks(names, factors[kind]) for kind, names in linears.items()}
+        return {kind: blocks for kind, blocks in found.items() if blocks is not None}
+
+    def _blocks(self, names: Sequence[str], factor: float) -> Blocks | None:
+        """Matrices below each other if all of them are stored on the format's grid."""
+        if self._grid is None or not isinstance(self._checkpoint, BlockCheckpoint):
+            return None
+        parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
+        fitting = [part for part in parts if part is not None and part.grid == self._grid]
+        if len(fitting) < len(parts):
+            return None
+        self.carried.update(names)
+        return stack(fitting).times(factor)
 
     def _norm(self, name: str) -> Array:
         return self._read(name) + np.float32(self._architecture.family.norm_offset)

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from specdec_onnx.export.blockwise import Blocks
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,15 @@ class Checkpoint(Protocol):
 
     def write_tokenizer(self, folder: Path) -> None:
         """Write tokenizer.json and, where known, the settings, chat template and generation files."""
+        ...
+
+
+@runtime_checkable
+class BlockCheckpoint(Checkpoint, Protocol):
+    """A checkpoint that may store matrices in blocks of integers."""
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as it is stored, rows in the order of `tensor`; None if its blocks are not of that kind."""
         ...
 
 

@@ -1,13 +1,16 @@
 """A GGUF file as a checkpoint."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec_onnx.export.blockwise import Blocks
 from specdec_onnx.export.checkpoint.base import Source
+from specdec_onnx.export.checkpoint.gguf_blocks import PLAIN, read_blocks
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
 from specdec_onnx.export.checkpoint.gguf_families import ROPE_FACTORS, Slot, family_of, slots
 from specdec_onnx.export.checkpoint.gguf_file import READABLE, StoredTensor
@@ -48,6 +51,19 @@ class GgufCheckpoint:
         stored, slot = self._find(name)
         values = stored.dequantized()
         return split_halves(values, self.config["head_dim"]) if slot.interleaved else values
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as the file stores it, if in plain blocks, its rotary rows in Hugging Face's order."""
+        stored, slot = self._find(name)
+        if stored.type not in PLAIN:
+            return None
+        found = read_blocks(stored.raw(0, stored.rows), stored.type)
+        if not slot.interleaved:
+            return found
+        size = self.config["head_dim"]
+        return replace(
+            found, levels=split_halves(found.levels, size), scales=split_halves(found.scales, size)
+        )
 
     def write_tokenizer(self, folder: Path) -> None:
         """Rebuild tokenizer.json and the files beside it from the metadata."""

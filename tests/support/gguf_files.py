@@ -38,12 +38,16 @@ def write_gguf(
     checkpoint: TinyCheckpoint,
     *,
     kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+    kinds: Mapping[str, GGMLQuantizationType] | None = None,
     metadata: Mapping[str, Any] | None = None,
     without: Collection[str] = (),
     extra: Mapping[str, NDArray[np.float32]] | None = None,
     alignment: int | None = None,
 ) -> Path:
-    """Write a checkpoint as a converter would; `metadata` sets entries, `without` leaves some out."""
+    """Write a checkpoint as a converter would; `metadata` sets entries, `without` leaves some out.
+
+    Matrices are stored as `kind`, those whose names hold one of the `kinds` as that.
+    """
     arch = checkpoint.config["model_type"]
     writer = GGUFWriter(path, arch)
     if alignment:
@@ -57,7 +61,8 @@ def write_gguf(
     tensors = {gguf_name(name): _stored(checkpoint, name) for name in checkpoint.names()}
     for name, values in (tensors | dict(extra or {})).items():
         if name not in without:
-            used = kind if values.ndim == 2 else GGMLQuantizationType.F32
+            named = (own for part, own in (kinds or {}).items() if part in name)
+            used = next(named, kind) if values.ndim == 2 else GGMLQuantizationType.F32
             writer.add_tensor(name, quantize(values, used), raw_dtype=used)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
