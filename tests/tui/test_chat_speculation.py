@@ -163,6 +163,16 @@ async def test_the_comparison_does_not_hide_a_difference(tmp_path: Path) -> None
         )
 
 
+async def test_a_question_with_markup_can_be_compared(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession([WORDS]))
+    async with app.run_test() as pilot:
+        await answered(app, "What does [/b] mean in [red]?")
+        await pilot.press("f5")
+        await until(lambda: isinstance(app.screen, CompareScreen))
+        await until(lambda: "identical" in str(app.screen.query_one("#verdict", Static).render()))
+        assert "A/B: What does [/b] mean in [red]?" in app.export_screenshot().replace("&#160;", " ")
+
+
 async def test_leaving_the_comparison_stops_it(tmp_path: Path) -> None:
     session = ScriptedSession([WORDS])
     app = chat_app(tmp_path, session)

@@ -39,7 +39,7 @@ class CompareScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Two columns and the verdict."""
         with Vertical(classes="dialog tall") as box:
-            box.border_title = f"A/B: {self._question}"
+            box.border_title = Content(f"A/B: {self._question}")
             box.border_subtitle = "Esc closes"
             with Horizontal(id="sides"):
                 for mode in SIDES:
