@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.courtesy import set_modules_aside, short_collections
 from specdec_onnx.tui.engine_thread import EngineThread
 from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.session import Opener, Session
@@ -56,6 +57,7 @@ class Host:
             return
         try:
             loaded = State(wanted.pair, wanted.device, session=self._opener(wanted.pair, wanted.device))
+            set_modules_aside()
         except Exception as error:  # noqa: BLE001 - whatever went wrong is shown, the chat goes on
             loaded = State(wanted.pair, wanted.device, error=error)
         if self.state is wanted:
@@ -68,7 +70,8 @@ class Host:
 
     def _answer(self, reply: Reply) -> None:
         if self.state.session is not None:
-            reply.run(self.state.session)
+            with short_collections():
+                reply.run(self.state.session)
         else:
             reply.fail(self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O."))
 

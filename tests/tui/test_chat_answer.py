@@ -1,6 +1,8 @@
 """Asking: the answer streams, is saved, can be stopped, and never blocks the screen."""
 
+import gc
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from textual.widgets import Markdown
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.session import Progress, Request, Round
 from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.bars import StatisticsBar, TopBar
 
@@ -148,11 +151,43 @@ async def test_a_question_can_be_taken_back_while_loading(tmp_path: Path) -> Non
         assert session.requests == [] and screen.conversation.line[-1].reason == "cancelled"
 
 
+class Counting(ScriptedSession):
+    """Notes how the garbage collector is set while an answer comes."""
+
+    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
+        for step in super().reply(request, progress):
+            self.old = gc.get_threshold()[2]
+            yield step
+
+
+async def test_no_full_garbage_collection_while_an_answer_comes(tmp_path: Path) -> None:
+    session, before = Counting(["fine"]), gc.get_threshold()
+    app = chat_app(tmp_path, session)
+    async with app.run_test():
+        await answered(app)
+        assert session.old > 1000 * before[2] and gc.get_threshold() == before
+        assert gc.get_freeze_count() > 10_000, "what was imported is not gone through again"
+
+
 async def test_reading_the_prompt_shows_progress(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession([LONG], hold_after=0))
     async with app.run_test():
         screen = await ask(app, "one two three")
         await until(lambda: "reading the conversation: 3 of 3 tokens" in str(screen.prompt.border_title))
+
+
+async def test_the_prompt_is_drawn_again_only_when_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app)
+        drawn: list[bool] = []
+        monkeypatch.setattr(screen.prompt, "refresh", lambda *regions, **how: drawn.append(True))
+        screen.refresh_bars()
+        assert not drawn
+        await pilot.press("ctrl+e")
+        assert drawn
 
 
 async def test_a_pair_that_fails_to_open_says_why(tmp_path: Path) -> None:

@@ -185,6 +185,34 @@ def test_nothing_heavy_is_imported_before_a_model_is_loaded(tmp_path: Path) -> N
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
+def test_the_first_answer_imports_nothing_more(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, sys
+from pathlib import Path
+from support.chat_app import answered, chat_app, until
+from support.scripted_session import ScriptedSession
+
+async def main():
+    app = chat_app(Path({str(tmp_path)!r}), ScriptedSession(["# One\\n\\n```python\\nprint(1)\\n```\\n\\n- two\\n"]))
+    async with app.run_test():
+        await until(lambda: app.services.host.state.session)
+        await app.workers.wait_for_complete()
+        before = set(sys.modules)
+        await answered(app)
+        print(sorted(set(sys.modules) - before), "textual.widgets._markdown" in before)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[] True"), done.stderr
+
+
 def test_without_a_terminal_the_way_out_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)

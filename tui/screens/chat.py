@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from specdec_onnx.tui.commands_table import COMMANDS
+from specdec_onnx.tui.preload import preload
 from specdec_onnx.tui.screens.chat_places import Places
 from specdec_onnx.tui.widgets.job import JobBar
 from specdec_onnx.tui.widgets.prompt import Prompt
@@ -49,7 +50,8 @@ class ChatScreen(Places):
         self.post_message(self.HostChanged())
 
     def start(self) -> None:
-        """Open the model that was asked for, used last, or the only one there is."""
+        """Get ready for an answer; open the model that was asked for, used last, or the only one there is."""
+        self.run_worker(preload, thread=True, group="preload")
         if chosen := self.query_one(Welcome).first_choice():
             self.use_model(chosen)
 

@@ -109,9 +109,7 @@ class ChatBase(Screen[None]):
 
     def refresh_prompt(self) -> None:
         """Say around the prompt what is going on and what Enter would do."""
-        prompt = self.prompt
-        prompt.border_title = self._doing()
-        prompt.border_subtitle = self._enter()
+        self.prompt.frame(self._doing(), self._enter())
 
     def _enter(self) -> str:
         if self.editing is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from textual import events
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -30,6 +31,13 @@ class Prompt(TextArea):
         self.highlight_cursor_line = False
         self._recall = recall
         self._place: int | None = None
+        self._frame = ("", "")
+
+    def frame(self, doing: str, enter: str) -> None:
+        """Say around the text what goes on and what Enter does; the same words are not drawn again."""
+        if self._frame != (doing, enter):
+            self._frame = (doing, enter)
+            self.border_title, self.border_subtitle = Content(doing), Content(enter)
 
     async def _on_key(self, event: events.Key) -> None:
         handled = self._special(event.key)
