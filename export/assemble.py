@@ -1,9 +1,13 @@
 """One model folder: graph, tokenizer, configurations and the facts only the exporter knows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specdec_onnx.export.architecture import Architecture, read_architecture
 from specdec_onnx.export.calibration import CalibratedWeights, summary
@@ -11,6 +15,7 @@ from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.corpus import segments, token_counts
 from specdec_onnx.export.genai import model_config
 from specdec_onnx.export.linear import Calibrated, Format
+from specdec_onnx.export.shortened import Shortened
 from specdec_onnx.export.staging import write_json
 from specdec_onnx.export.transformer import GRAPH_FILE, Recipe, Step, write_graph
 from specdec_onnx.export.vocabulary import Trimming, added_tokens, trim
@@ -25,11 +30,14 @@ _TOOLS = ("specdec-onnx", "onnx", "onnxruntime", "numpy")
 _OWN_KEYS = ("rope_freq_factors",)
 
 
+Depth = int | Literal["auto"]
+
+
 @dataclass(frozen=True)
 class Order:
     """What to make of one checkpoint; `trim` is how many token ids the head keeps, None for all.
 
-    `trim_by`: "lowest" ids, or those of the highest "frequency". `smooth`: calibrate on text, in formats that gain
+    `layers` are those that stay, None for all; `depth` is how many are to be chosen by their effect. `trim_by`: "lowest" ids, or those of the highest "frequency". `smooth`: calibrate on text, in formats that gain
     from it. `graph`: "fused" or "portable".
     """
 
@@ -39,6 +47,8 @@ class Order:
     smooth: bool = True
     graph: str = "fused"
     trim_by: str = "lowest"
+    layers: tuple[int, ...] | None = None
+    depth: Depth | None = None
 
 
 class Writer(Protocol):
@@ -55,8 +65,8 @@ class Writer(Protocol):
         ...
 
     @property
-    def calibration(self) -> dict[str, Any] | None:
-        """What calibrating found, once the graph is written."""
+    def findings(self) -> Mapping[str, Any]:
+        """What else belongs in the report, once the graph is written."""
         ...
 
     def describe(self) -> ModelFolder:
@@ -73,9 +83,10 @@ class ModelWriter:
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, order: Order) -> None:
         """SpecdecError for an unknown family or a missing tensor; nothing is written yet."""
-        self.checkpoint, self.folder, self.order = checkpoint, folder, order
-        self.architecture: Architecture = read_architecture(checkpoint.config, order.context)
-        self._weights = Weights(checkpoint, self.architecture, order.format)
+        self.checkpoint = checkpoint if order.layers is None else Shortened(checkpoint, order.layers)
+        self.folder, self.order = folder, order
+        self.architecture: Architecture = read_architecture(self.checkpoint.config, order.context)
+        self._weights = Weights(self.checkpoint, self.architecture, order.format)
         self._positions = min(self.architecture.context, order.context)
         self.steps = self.architecture.layers + 2
 
@@ -105,9 +116,10 @@ class ModelWriter:
         return summary(self._weights.choices) if isinstance(self._weights, CalibratedWeights) else None
 
     @property
-    def carried(self) -> int:
-        """How many of the source's tensors were written as it stores them, once the graph is."""
-        return len(self._weights.carried)
+    def findings(self) -> Mapping[str, Any]:
+        """How many of the source's tensors were written as it stores them, and what calibrating found."""
+        carried = {"carried_tensors": len(self._weights.carried)}
+        return carried if self.calibration is None else carried | {"calibration": self.calibration}
 
     def _calibrate(self) -> None:
         format = self.order.format
@@ -125,6 +137,11 @@ class ModelWriter:
         seen = token_counts(self._described()) if self.order.trim_by == "frequency" else None
         return trim(self.order.trim, added_tokens(self.folder), self.architecture.vocabulary, seen)
 
+    def kept_ids(self) -> NDArray[np.int64] | None:
+        """The ids that the head scores, None for all; the folder has been described before."""
+        trimming = self._trimming()
+        return None if trimming is None else trimming.ids()
+
     def _described(self) -> ModelFolder:
         """The folder before it has a graph."""
         return open_model(self.folder, self._graph_folder / GRAPH_FILE)
@@ -140,6 +157,8 @@ class ModelWriter:
         }
         if self.calibration is not None:
             facts["calibration"] = self.calibration
+        if self.order.layers is not None:
+            facts["kept_layers"] = list(self.order.layers)
         if trimming is not None:
             facts["trimmed_vocabulary"] = [list(bounds) for bounds in trimming.ranges]
         return facts

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from specdec_onnx.models.errors import SpecdecError
 
 if TYPE_CHECKING:
+    from specdec_onnx.export.assemble import Depth
     from specdec_onnx.export.options import Options
 
 BAD_INPUT, INTERNAL, INTERRUPTED, TERMINATED = 2, 1, 130, 143
@@ -53,6 +54,13 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("lowest", "frequency"),
         default="lowest",
         help="which N: the lowest ids, or the likeliest by built-in text, better below 16384 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--draft-layers",
+        metavar="N",
+        type=_count_or_auto,
+        help="keep the N layers of the draft with which it agrees most with the target; 'auto': drop only what makes "
+        "the pair faster (default: keep all)",
     )
     parser.add_argument(
         "--context",
@@ -102,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     """Fetch what is named, export it, print the report."""
     from specdec_onnx.export.pipeline import export_pair
     from specdec_onnx.export.progress import ProgressLine
-    from specdec_onnx.export.report import read_report, render
+    from specdec_onnx.export.report import decisions, read_report, render
     from specdec_onnx.export.sources import resolve
 
     progress = ProgressLine()
@@ -119,7 +127,10 @@ def run(args: argparse.Namespace) -> int:
         )
     finally:
         progress.close()
-    print(render(read_report(folder)))
+    report = read_report(folder)
+    for line in decisions(report):
+        print(line, file=sys.stderr)
+    print(render(report))
     print(f"written to {folder}", file=sys.stderr)
     return 0
 
@@ -136,12 +147,13 @@ def options_of(args: argparse.Namespace) -> "Options":
         smooth=not args.no_smoothing,
         graph=args.graph,
         trim_by=args.trim_by,
+        draft_layers=args.draft_layers,
     )
 
 
 def inspect(words: Sequence[str]) -> int:
     """Print the report of an export made before."""
-    from specdec_onnx.export.report import REPORT_FILE, read_report, render
+    from specdec_onnx.export.report import REPORT_FILE, decisions, read_report, render
 
     parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
     parser.add_argument("folder", metavar="DIR", type=Path, help="what specdec-export wrote")
@@ -151,7 +163,7 @@ def inspect(words: Sequence[str]) -> int:
         raise SpecdecError(
             f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
         )
-    print(render(report))
+    print("\n".join([render(report), *decisions(report)]))
     return 0
 
 
@@ -163,6 +175,10 @@ def _count(text: str) -> int:
 
 def _count_or_none(text: str) -> int | None:
     return None if text == "none" else _count(text)
+
+
+def _count_or_auto(text: str) -> "Depth":
+    return "auto" if text == "auto" else _count(text)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

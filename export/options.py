@@ -1,8 +1,8 @@
 """What people can ask of an export, and the order it makes for each model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from specdec_onnx.export.assemble import CONTEXT, Order
+from specdec_onnx.export.assemble import CONTEXT, Depth, Order
 from specdec_onnx.export.linear import parse_format
 
 TARGET_BLOCK, DRAFT_BLOCK = 32, 128
@@ -18,7 +18,8 @@ class Options:
     the "lowest", or those of the highest "frequency" in built-in text.
 
     `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
-    families the graph builder does not know (through Optimum, without smoothing).
+    families the graph builder does not know (through Optimum, without smoothing). `draft_layers`: how many of the
+    draft's layers are kept, "auto" for as many as pay, None for all.
     """
 
     target_format: str = "w8a8"
@@ -28,6 +29,7 @@ class Options:
     smooth: bool = True
     graph: str = "fused"
     trim_by: str = "lowest"
+    draft_layers: Depth | None = None
 
     def target(self) -> Order:
         """The order for the target; SpecdecError for an unknown format."""
@@ -37,4 +39,5 @@ class Options:
     def draft(self) -> Order:
         """The order for the draft; SpecdecError for an unknown format."""
         format = parse_format(self.draft_format, DRAFT_BLOCK)
-        return Order(format, self.trim, self.context, self.smooth, self.graph, self.trim_by)
+        whole = Order(format, self.trim, self.context, self.smooth, self.graph, self.trim_by)
+        return replace(whole, depth=self.draft_layers)

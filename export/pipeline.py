@@ -2,11 +2,11 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from specdec_onnx.export.assemble import CONTEXT, ModelWriter, Order, Writer
+from specdec_onnx.export.assemble import CONTEXT, Order
 from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.families import FAMILIES
@@ -14,17 +14,15 @@ from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
 from specdec_onnx.export.memory import peak_memory_bytes
 from specdec_onnx.export.options import TARGET_BLOCK, Options
-from specdec_onnx.export.ready import ReadyModel, ReadyWriter, find_ready
-from specdec_onnx.export.report import read_report, size_by_part, write_report
+from specdec_onnx.export.ready import ReadyModel, find_ready
+from specdec_onnx.export.report import read_report, write_report
 from specdec_onnx.export.staging import staged, write_json
+from specdec_onnx.export.writers import Progress, build, writers_of
 from specdec_onnx.models.compatibility import require_compatible
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.layout import read_json
 from specdec_onnx.models.pair import open_pair
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many steps are finished."""
 
 Source = str | Path | Checkpoint
 
@@ -69,6 +67,10 @@ def export_pair(
     complete. SpecdecError, and no folder, when a source is unusable or the two don't fit.
     """
     options = options or Options()
+    if draft_source is None and options.draft_layers is not None:
+        raise SpecdecError(
+            "there is no draft to shorten", "--draft-layers was given", "name a draft, or leave it out"
+        )
     if draft_source is None:
         return _export({"": target_source}, {"": options.target()}, out, measure, force, progress or _silent)
     orders = {"target": options.target(), "draft": options.draft()}
@@ -88,11 +90,11 @@ def _export(
     began = time.perf_counter()
     checkpoints = {role: _open(source) for role, source in sources.items()}
     with staged(out, force=force) as folder:
-        writers = {role: _writer(checkpoints[role], folder / role, order) for role, order in orders.items()}
+        writers = writers_of(checkpoints, orders, folder)
         models = [writer.describe() for writer in writers.values()]
         if len(models) > 1:
             require_compatible(*models)
-        entries = _build(writers, progress)
+        entries = build(writers, progress)
         if len(models) > 1:
             _join(folder)
         open_pair(folder)
@@ -107,35 +109,6 @@ def _export(
                 "check the free space and the permissions",
             ) from error
     return out
-
-
-def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> Writer:
-    if isinstance(source, ReadyModel):
-        return ReadyWriter(source, folder)
-    if order.graph == "portable":
-        from specdec_onnx.export.portable import PortableWriter
-
-        return PortableWriter(source, folder, order)
-    return ModelWriter(source, folder, order)
-
-
-def _build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[str, Any]]:
-    """Write the graphs; returns each role's part of the report."""
-    entries: dict[str, dict[str, Any]] = {}
-    total, before = sum(writer.steps for writer in writers.values()), 0
-    for role, writer in writers.items():
-
-        def step(what: str, done: int, _: int, role: str = role, before: int = before) -> None:
-            progress(f"{role}: {what}" if role else what, before + done, total)
-
-        sizes = writer.build(step)
-        entries[role] = {"format": writer.format_name, "size_bytes": size_by_part(sizes)}
-        if isinstance(writer, ModelWriter):
-            entries[role]["carried_tensors"] = writer.carried
-        if writer.calibration is not None:
-            entries[role]["calibration"] = writer.calibration
-        before += writer.steps
-    return entries
 
 
 def _join(folder: Path) -> None:

@@ -3,11 +3,13 @@
 import logging
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 from specdec_onnx.export.assemble import Order, describe
@@ -26,7 +28,7 @@ class PortableWriter:
     """Fills an empty folder with one model: first what describes it, then the graph."""
 
     steps = 2
-    calibration: dict[str, Any] | None = None
+    findings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, order: Order) -> None:
         """SpecdecError without the extra, or for weights that transformers would read otherwise."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -78,7 +79,7 @@ class ReadyWriter:
 
     steps = 1
     format_name = FORMAT
-    calibration: dict[str, Any] | None = None
+    findings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, ready: ReadyModel, folder: Path) -> None:
         """SpecdecError for a graph without its data; nothing is written yet."""

@@ -52,6 +52,21 @@ def render(report: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *_notes(report), f"exported in {report['export_seconds']:.0f} s{memory}"])
 
 
+def decisions(report: Mapping[str, Any]) -> Iterator[str]:
+    """What the export chose by measuring, and why."""
+    if layers := report.get("draft", {}).get("layers"):
+        before, after = layers["acceptance_before"], layers["acceptance_after"]
+        gains = {tuple(row["dropped"]): row["predicted_speedup"] for row in layers["tried"]}
+        if not layers["dropped"]:
+            best = max((gain for dropped, gain in gains.items() if dropped), default=0.0)
+            why = f"predicted {gains[()]:.2f}× with all, at best {best:.2f}× with fewer"
+            yield f"draft layers: all {layers['kept']} kept ({why}; acceptance {before:.1%})"
+            return
+        dropped = ", ".join(map(str, layers["dropped"]))
+        speeds = f"predicted {gains[()]:.2f}× → {gains[tuple(layers['dropped'])]:.2f}×"
+        yield f"draft layers: {dropped} dropped, acceptance {before:.1%} → {after:.1%}, {speeds}"
+
+
 def _notes(report: Mapping[str, Any]) -> Iterator[str]:
     """What concerns the export as a whole."""
     if "memory_bytes" in report:

@@ -37,15 +37,29 @@ def try_out(folder: Path, report: Mapping[str, Any]) -> dict[str, Any]:
     models = [pair.target] if pair.draft is None else [pair.target, pair.draft]
     found: dict[str, Any] = {"memory_bytes": memory(models)}
     if pair.draft is not None:
-        engine = load(folder, context=None if pair.target.context_length < 2 * _CONTEXT else _CONTEXT)
-        prompts = [tokens for tokens in _prompts(pair.target) if len(tokens) + NEW_TOKENS < engine.context]
+        engine, prompts = _engine(folder)
         if prompts:
             found["speculation"] = _speculation(engine, prompts, report)
     return found
 
 
-def _prompts(model: ModelFolder) -> list[list[int]]:
-    return [prompt_tokens(model, text) for text in PROMPTS]
+def answers(folder: Path) -> list[tuple[list[int], list[int]]]:
+    """The built-in prompts that fit the model's context, and its greedy answers to them, as token ids."""
+    engine, prompts = _engine(folder)
+    found = []
+    for prompt in prompts:
+        engine.forget()
+        steps = engine.stream(prompt, max_new_tokens=NEW_TOKENS)
+        found.append((prompt, [token for step in steps for token in step.tokens]))
+    return found
+
+
+def _engine(folder: Path) -> tuple[Engine, list[list[int]]]:
+    """The export at work, and the prompts that it has room to answer."""
+    model = open_pair(folder).target
+    engine = load(folder, context=None if model.context_length < 2 * _CONTEXT else _CONTEXT)
+    prompts = [prompt_tokens(model, text) for text in PROMPTS]
+    return engine, [tokens for tokens in prompts if len(tokens) + NEW_TOKENS < engine.context]
 
 
 def memory(models: Sequence[ModelFolder]) -> dict[str, int]:
@@ -74,7 +88,8 @@ def _speculation(
     }
     costs = [report.get(role, {}).get("forward_cost_ms") for role in ("target", "draft")]
     if all(costs):
-        found["predicted_speedup"] = round(predicted_speedup(first, *map(_curve, costs)), 3)
+        target, draft = map(_curve, costs)
+        found["predicted_speedup"] = round(predicted_speedup(first, target, draft), 3)
     return found
 
 
