@@ -12,7 +12,7 @@ from specdec_onnx.export.blockwise import Blocks
 from specdec_onnx.export.checkpoint.base import Source
 from specdec_onnx.export.checkpoint.gguf_blocks import PLAIN, read_blocks
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
-from specdec_onnx.export.checkpoint.gguf_families import ROPE_FACTORS, Slot, family_of, slots
+from specdec_onnx.export.checkpoint.gguf_families import Slot, family_of, slots
 from specdec_onnx.export.checkpoint.gguf_file import READABLE, StoredTensor
 from specdec_onnx.export.checkpoint.gguf_split import parts_of, read_whole
 from specdec_onnx.export.checkpoint.gguf_tokenizer import GgufTokenizer
@@ -50,6 +50,8 @@ class GgufCheckpoint:
         """One tensor as float32 [out, in], its rotary rows in Hugging Face's order."""
         stored, slot = self._find(name)
         values = stored.dequantized()
+        if slot.offset:
+            values -= np.float32(slot.offset)
         return split_halves(values, self.config["head_dim"]) if slot.interleaved else values
 
     def blocks(self, name: str) -> Blocks | None:
@@ -76,7 +78,7 @@ class GgufCheckpoint:
 
     def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
         family, lengths = family_of(self.source.file, self.gguf.metadata), _lengths(self.config)
-        unknown = self.gguf.tensors.keys() - {ROPE_FACTORS}
+        unknown = self.gguf.tensors.keys() - family.beside
         for name, slot in slots(family, self.config["num_hidden_layers"]):
             unknown.discard(name)
             stored = self.gguf.tensors.get(name)
@@ -112,11 +114,14 @@ def split_halves(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:
 
 
 def _lengths(config: dict[str, Any]) -> dict[str, int]:
+    query, key = (config[f"num_{kind}_heads"] * config["head_dim"] for kind in ("attention", "key_value"))
     return {
         "vocab": config["vocab_size"],
         "hidden": config["hidden_size"],
         "head": config["head_dim"],
         "inner": config["intermediate_size"],
-        "query": config["num_attention_heads"] * config["head_dim"],
-        "key": config["num_key_value_heads"] * config["head_dim"],
+        "gate_up": 2 * config["intermediate_size"],
+        "query": query,
+        "key": key,
+        "qkv": query + 2 * key,
     }

@@ -1,64 +1,22 @@
 """A Hugging Face config.json from a GGUF file's metadata: everything is read, nothing is assumed."""
 
 from collections.abc import Mapping
-from math import inf, log
 from typing import Any
 
-import numpy as np
-
-from specdec_onnx.export.checkpoint.gguf_families import ROPE_FACTORS, Family, family_of
+from specdec_onnx.export.checkpoint.gguf_families import Family, family_of
 from specdec_onnx.export.checkpoint.gguf_file import GgufFile
-from specdec_onnx.models.errors import SpecdecError
-
-_YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
-_SCALING_KNOWN = {"type", "factor", "original_context_length", "attn_factor", "finetuned", *_YARN}
-
-
-class Settings:
-    """The metadata entries of one architecture, by the part of their key after it."""
-
-    def __init__(self, file: str, metadata: Mapping[str, Any]) -> None:
-        self.file, self.metadata = file, metadata
-        self.prefix = f"{metadata['general.architecture']}."
-
-    def number(self, key: str, default: float | None = None) -> Any:
-        """One positive number, floats as the shortest decimal float32 holds; else SpecdecError."""
-        value = self.metadata.get(self.prefix + key, default)
-        if isinstance(value, list) and value and len(set(value)) == 1:
-            value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-            raise self.problem(key, value)
-        return float(str(np.float32(value))) if isinstance(value, float) else value
-
-    def count(self, key: str, default: int | None = None) -> int:
-        """One positive whole number; SpecdecError otherwise."""
-        value = self.number(key, default)
-        if not isinstance(value, int):
-            raise self.problem(key, value)
-        return value
-
-    def get(self, key: str) -> Any:
-        """Any entry, or None."""
-        return self.metadata.get(self.prefix + key)
-
-    def group(self, start: str) -> set[str]:
-        """What follows `start` in the keys that begin with it."""
-        whole = self.prefix + start
-        return {key.removeprefix(whole) for key in self.metadata if key.startswith(whole)}
-
-    def problem(self, key: str, value: Any) -> SpecdecError:
-        """The error for an entry that is missing or has a value that cannot be used."""
-        found = "is missing" if value is None else f"is {str(value)[:60]}"
-        why = f"its metadata entry {self.prefix}{key} {found}"
-        return SpecdecError(f"{self.file} does not describe its model", why, "convert the model again")
+from specdec_onnx.export.checkpoint.gguf_rope import rope_config
+from specdec_onnx.export.checkpoint.gguf_settings import Settings
 
 
 def gguf_config(gguf: GgufFile) -> dict[str, Any]:
     """The config.json of the model in a GGUF file; SpecdecError for what is missing or not understood."""
     family = family_of(gguf.path.name, gguf.metadata)
     settings = Settings(gguf.path.name, gguf.metadata)
-    config = _model(family, gguf) | _sizes(settings) | _rope(settings, gguf) | _token_ids(gguf.metadata)
-    return config | dict(family.settings)
+    sizes = _sizes(settings)
+    config = _model(family, gguf) | sizes | rope_config(family, settings, gguf, sizes["head_dim"])
+    config |= _token_ids(gguf.metadata) | _numbers(family, settings) | _windows(family, settings)
+    return config | _attention_scalar(family, sizes) | dict(family.settings)
 
 
 def _model(family: Family, gguf: GgufFile) -> dict[str, Any]:
@@ -76,9 +34,9 @@ def _model(family: Family, gguf: GgufFile) -> dict[str, Any]:
 def _sizes(settings: Settings) -> dict[str, Any]:
     hidden, heads = settings.count("embedding_length"), settings.count("attention.head_count")
     head_dim = settings.count("attention.key_length", hidden // heads)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if settings.count(key, head_dim) != head_dim:
-            raise settings.problem(key, f"{settings.get(key)}, not the head size {head_dim}")
+    if settings.count("attention.value_length", head_dim) != head_dim:
+        found = settings.get("attention.value_length")
+        raise settings.problem("attention.value_length", f"{found}, not the head size {head_dim}")
     if settings.get("expert_count"):
         raise settings.problem(
             "expert_count", f"{settings.get('expert_count')}: mixtures of experts are not read"
@@ -95,40 +53,37 @@ def _sizes(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _rope(settings: Settings, gguf: GgufFile) -> dict[str, Any]:
-    rope = {"rope_theta": settings.number("rope.freq_base", 10000.0), "rope_scaling": _scaling(settings)}
-    if ROPE_FACTORS in gguf.tensors:
-        rope["rope_freq_factors"] = gguf.tensors[ROPE_FACTORS].dequantized().tolist()
-    return rope
-
-
-def _scaling(settings: Settings) -> dict[str, Any] | None:
-    unknown = settings.group("rope.scaling.") - _SCALING_KNOWN
-    if unknown:
-        raise settings.problem(f"rope.scaling.{min(unknown)}", "not understood")
-    kind = settings.get("rope.scaling.type") or ("linear" if settings.get("rope.scale_linear") else "none")
-    if kind == "none":
-        return None
-    if kind == "linear":
-        key = "rope.scaling.factor" if settings.get("rope.scaling.type") else "rope.scale_linear"
-        return {"rope_type": "linear", "factor": float(settings.number(key))}
-    if kind == "yarn":
-        return _yarn(settings)
-    raise settings.problem("rope.scaling.type", f"{kind!r}; linear and yarn are read")
-
-
-def _yarn(settings: Settings) -> dict[str, Any]:
-    factor = float(settings.number("rope.scaling.factor"))
-    scaling: dict[str, Any] = {
-        "rope_type": "yarn",
-        "factor": factor,
-        "original_max_position_embeddings": settings.count("rope.scaling.original_context_length"),
+def _numbers(family: Family, settings: Settings) -> dict[str, Any]:
+    """Factors and caps, where they are stored."""
+    return {
+        ours: float(settings.number(theirs))
+        for theirs, ours in family.numbers.items()
+        if settings.get(theirs)
     }
-    given = settings.group("rope.scaling.")
-    scaling |= {ours: settings.number(f"rope.scaling.{key}") for key, ours in _YARN.items() if key in given}
-    if "attn_factor" in given:  # GGUF multiplies YaRN's own attention factor, Hugging Face replaces it
-        scaling["attention_factor"] = settings.number("rope.scaling.attn_factor") * (0.1 * log(factor) + 1.0)
-    return scaling
+
+
+def _windows(family: Family, settings: Settings) -> dict[str, Any]:
+    """The sliding window, 0 or none meaning the whole text, and which layers have it where that is stored."""
+    key, pattern = "attention.sliding_window", settings.get("attention.sliding_window_pattern")
+    window = settings.get(key)
+    if family.windows == "none" and window:
+        raise settings.problem(key, f"{window}; {family.model_type} is read without windows")
+    if family.windows == "ignored" or (family.windows != "always" and not window):
+        return {}
+    found: dict[str, Any] = {"sliding_window": settings.count(key, family.default_window or None)}
+    if isinstance(pattern, list):
+        kinds = {True: "sliding_attention", False: "full_attention"}
+        found["layer_types"] = [kinds[bool(sliding)] for sliding in pattern]
+    elif pattern is not None:
+        found["sliding_window_pattern"] = settings.count("attention.sliding_window_pattern")
+    return found
+
+
+def _attention_scalar(family: Family, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Gemma's largest size divides by another root than its head size's; files do not say so, only its depth does."""
+    if family.largest_layers != sizes["num_hidden_layers"]:
+        return {}
+    return {"query_pre_attn_scalar": sizes["hidden_size"] // sizes["num_attention_heads"]}
 
 
 def _token_ids(metadata: Mapping[str, Any]) -> dict[str, Any]:

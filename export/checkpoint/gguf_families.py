@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from specdec_onnx.models.errors import SpecdecError
 
 Axes = tuple[str, ...]
 
 ROPE_FACTORS = "rope_freqs.weight"
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _SINGLES: Mapping[str, tuple[str, Axes]] = {
     "token_embd": ("model.embed_tokens", ("vocab", "hidden")),
     "output_norm": ("model.norm", ("hidden",)),
@@ -26,18 +27,61 @@ _PER_LAYER: Mapping[str, tuple[str, Axes]] = {
     "ffn_down": ("mlp.down_proj", ("hidden", "inner")),
 }
 _LINEAR = frozenset(name for name, (_, axes) in _PER_LAYER.items() if len(axes) == 2)
+_HEAD_NORMS: Mapping[str, tuple[str, Axes]] = {
+    "attn_q_norm": ("self_attn.q_norm", ("head",)),
+    "attn_k_norm": ("self_attn.k_norm", ("head",)),
+}
+_POST_NORMS: Mapping[str, tuple[str, Axes]] = {
+    "post_attention_norm": ("post_attention_layernorm", ("hidden",)),
+    "post_ffw_norm": ("post_feedforward_layernorm", ("hidden",)),
+}
+_GEMMA: Mapping[str, tuple[str, Axes]] = {
+    **_PER_LAYER,
+    **_POST_NORMS,
+    "ffn_norm": ("pre_feedforward_layernorm", ("hidden",)),
+}
+_OLMO: Mapping[str, tuple[str, Axes]] = {
+    **{kind: slot for kind, slot in _PER_LAYER.items() if kind in _LINEAR},
+    **_POST_NORMS,
+    "attn_q_norm": ("self_attn.q_norm", ("query",)),
+    "attn_k_norm": ("self_attn.k_norm", ("key",)),
+}
+_PHI: Mapping[str, tuple[str, Axes]] = {
+    **{kind: _PER_LAYER[kind] for kind in ("attn_norm", "attn_output", "ffn_norm", "ffn_down")},
+    "attn_qkv": ("self_attn.qkv_proj", ("qkv", "hidden")),
+    "ffn_up": ("mlp.gate_up_proj", ("gate_up", "hidden")),
+}
+_CAPS = {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+_GELU = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"}
+_SILU = {"hidden_act": "silu"}
 
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture; `interleaved` tensors hold a head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ..."""
+    """One architecture; `interleaved` tensors hold a head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ...
+
+    `norm_offset` is what converters add to every norm. `numbers` are metadata entries by their names in config.json.
+    `windows`: files name a sliding window always (or it is `default_window`), some do, none may, or it is ignored. `local_rope` is
+    the base of the layers with one. `beside` are tensors that belong to the configuration. `largest_layers` is the depth of a family's size that scales attention its own way.
+    """
 
     model_type: str
     hugging_face: str
     biases: frozenset[str] = frozenset()
     optional_biases: frozenset[str] = frozenset()
     interleaved: frozenset[str] = frozenset()
-    settings: Mapping[str, Any] = field(default_factory=lambda: {"hidden_act": "silu"})
+    settings: Mapping[str, Any] = field(default_factory=lambda: _SILU)
+    norm_offset: float = 0.0
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    windows: Literal["ignored", "always", "some", "none"] = "ignored"
+    default_window: int = 0
+    local_rope: float = 0.0
+    partial_rope: bool = False
+    beside: frozenset[str] = frozenset({ROPE_FACTORS})
+    largest_layers: int = 0
     singles: Mapping[str, tuple[str, Axes]] = field(default_factory=lambda: _SINGLES)
     per_layer: Mapping[str, tuple[str, Axes]] = field(default_factory=lambda: _PER_LAYER)
 
@@ -59,11 +103,57 @@ FAMILIES = {
         model_type="qwen3",
         hugging_face="Qwen3ForCausalLM",
         settings={"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False},
-        per_layer={
-            **_PER_LAYER,
-            "attn_q_norm": ("self_attn.q_norm", ("head",)),
-            "attn_k_norm": ("self_attn.k_norm", ("head",)),
+        per_layer={**_PER_LAYER, **_HEAD_NORMS},
+    ),
+    "gemma2": Family(
+        model_type="gemma2",
+        hugging_face="Gemma2ForCausalLM",
+        settings=_GELU,
+        per_layer=_GEMMA,
+        norm_offset=1.0,
+        numbers=_CAPS,
+        windows="always",
+        default_window=4096,
+        largest_layers=46,
+    ),
+    "gemma3": Family(
+        model_type="gemma3_text",
+        hugging_face="Gemma3ForCausalLM",
+        settings=_GELU,
+        per_layer={**_GEMMA, **_HEAD_NORMS},
+        norm_offset=1.0,
+        numbers=_CAPS,
+        windows="always",
+        local_rope=10000.0,
+        largest_layers=62,
+    ),
+    "granite": Family(
+        model_type="granite",
+        hugging_face="GraniteForCausalLM",
+        optional_biases=_LINEAR,
+        interleaved=frozenset({"attn_q", "attn_k"}),
+        numbers={
+            "attention.scale": "attention_multiplier",
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "logit_scale": "logits_scaling",
         },
+    ),
+    "olmo2": Family(model_type="olmo2", hugging_face="Olmo2ForCausalLM", per_layer=_OLMO, windows="none"),
+    "phi3": Family(
+        model_type="phi3",
+        hugging_face="Phi3ForCausalLM",
+        per_layer=_PHI,
+        windows="some",
+        partial_rope=True,
+        beside=frozenset({LONG_FACTORS, SHORT_FACTORS}),
+    ),
+    "smollm3": Family(
+        model_type="smollm3",
+        hugging_face="SmolLM3ForCausalLM",
+        settings={**_SILU, "no_rope_layer_interval": 4, "use_sliding_window": False},
+        optional_biases=_LINEAR,
+        interleaved=frozenset({"attn_q", "attn_k"}),
     ),
 }
 
@@ -76,6 +166,7 @@ class Slot:
     axes: Axes
     required: bool
     interleaved: bool
+    offset: float
 
 
 def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
@@ -101,6 +192,7 @@ def slots(family: Family, layers: int) -> Iterator[tuple[str, Slot]]:
 
 def _of_stem(family: Family, kind: str, stem: str, name: str, axes: Axes) -> Iterator[tuple[str, Slot]]:
     interleaved = kind in family.interleaved
-    yield f"{stem}.weight", Slot(f"{name}.weight", axes, kind != "output", interleaved)
+    offset = family.norm_offset if kind.endswith("norm") else 0.0
+    yield f"{stem}.weight", Slot(f"{name}.weight", axes, kind != "output", interleaved, offset)
     if kind in family.biases | family.optional_biases:
-        yield f"{stem}.bias", Slot(f"{name}.bias", axes[:1], kind in family.biases, interleaved)
+        yield f"{stem}.bias", Slot(f"{name}.bias", axes[:1], kind in family.biases, interleaved, 0.0)

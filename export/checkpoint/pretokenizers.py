@@ -34,11 +34,14 @@ class Kind:
         return normalizers.NFC() if self.nfc else None
 
 
+_GROUPS_OF_DIGITS = rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
+
 KINDS = {
+    "dbrx": Kind("PreTrainedTokenizerFast", _GROUPS_OF_DIGITS),
     "gpt-2": Kind("GPT2Tokenizer"),
+    "refact": Kind("GPT2Tokenizer", single_digits=True),
+    "smaug-bpe": Kind("PreTrainedTokenizerFast", _GROUPS_OF_DIGITS),
     "smollm": Kind("GPT2Tokenizer", single_digits=True),
     "qwen2": Kind("Qwen2Tokenizer", rf"{_WORDS}|\p{{N}}|{_REST}", nfc=True),
-    "llama-bpe": Kind(
-        "PreTrainedTokenizerFast", rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}", whole_words_first=True, adds_bos=True
-    ),
+    "llama-bpe": Kind("PreTrainedTokenizerFast", _GROUPS_OF_DIGITS, whole_words_first=True, adds_bos=True),
 }

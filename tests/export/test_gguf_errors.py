@@ -63,7 +63,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_an_unknown_architecture(tmp_path: Path) -> None:
     text = refusal(tiny(tmp_path, metadata={"general.architecture": "mamba"}))
     assert "mamba" in text
-    assert "llama, qwen2" in text
+    assert "llama, olmo2, phi3, qwen2" in text
 
 
 @pytest.mark.parametrize("name", ["token_embd.weight", "output_norm.weight", "blk.1.ffn_gate.weight"])
@@ -97,7 +97,7 @@ def test_missing_metadata(tmp_path: Path, key: str) -> None:
         ("llama.rope.scaling.yarn_log_multiplier", 0.1, "yarn_log_multiplier is not understood"),
         ("llama.feed_forward_length", 100, "its metadata says [100, 64]"),
         ("tokenizer.ggml.model", "llama", "pre-tokenizer"),
-        ("tokenizer.ggml.pre", "tekken", "gpt-2, llama-bpe, qwen2, smollm"),
+        ("tokenizer.ggml.pre", "tekken", "gpt-2, llama-bpe, qwen2, refact, smaug-bpe, smollm"),
         ("tokenizer.ggml.token_type", [1, 1], "does not fit"),
         ("tokenizer.ggml.merges", ["q zz"], "'zz'"),
     ],

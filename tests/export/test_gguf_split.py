@@ -20,7 +20,7 @@ def tiny() -> TinyCheckpoint:
 @pytest.fixture
 def parts(tmp_path: Path, tiny: TinyCheckpoint) -> list[Path]:
     """The tiny model in two parts, each with every second tensor."""
-    names = sorted(gguf_name(name) for name in tiny.names())
+    names = sorted(gguf_name(name, "llama") for name in tiny.names())
     paths = [tmp_path / f"tiny-{number:05}-of-00002.gguf" for number in (1, 2)]
     for number, path in enumerate(paths):
         metadata = {"split.count": 2, "split.no": number}

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import ml_dtypes
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
@@ -15,22 +16,11 @@ from support.tiny import TinyCheckpoint
 from support.tiny_tokenizer import CHAT_TEMPLATE, tiny_tokenizer, write_tokenizer
 from tokenizers import Tokenizer
 
-STEMS = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+ARCHITECTURES = {"gemma3_text": "gemma3", "mistral": "llama"}
+"""What GGUF calls a model_type, where that is another name."""
+
+PAIRED = ("llama", "mistral", "granite", "smollm3")
+"""Families whose query and key rows converters reorder."""
 
 
 def write_gguf(
@@ -48,7 +38,7 @@ def write_gguf(
 
     Matrices are stored as `kind`, those whose names hold one of the `kinds` as that.
     """
-    arch = checkpoint.config["model_type"]
+    arch = architecture(checkpoint.config)
     writer = GGUFWriter(path, arch)
     if alignment:
         writer.add_custom_alignment(alignment)
@@ -58,7 +48,7 @@ def write_gguf(
     for key, value in (entries | dict(metadata or {})).items():
         if key not in without:
             _add(writer, key, value)
-    tensors = {gguf_name(name): _stored(checkpoint, name) for name in checkpoint.names()}
+    tensors = {gguf_name(name, arch): _stored(checkpoint, name) for name in checkpoint.names()}
     for name, values in (tensors | dict(extra or {})).items():
         if name not in without:
             named = (own for part, own in (kinds or {}).items() if part in name)
@@ -103,18 +93,22 @@ def write_folder(folder: Path, checkpoint: TinyCheckpoint, dtype: Any = np.float
 BFLOAT16 = ml_dtypes.bfloat16
 
 
-def gguf_name(name: str) -> str:
-    """`blk.0.attn_q.weight` of `model.layers.0.self_attn.q_proj.weight`."""
-    stem, _, suffix = name.rpartition(".")
-    if stem.startswith("model.layers."):
-        _, _, layer, inner = stem.split(".", 3)
-        return f"blk.{layer}.{STEMS[inner]}.{suffix}"
-    return f"{STEMS[stem]}.{suffix}"
+def architecture(config: Mapping[str, Any]) -> str:
+    """What GGUF calls the family."""
+    return ARCHITECTURES.get(config["model_type"], config["model_type"])
+
+
+def gguf_name(name: str, arch: str) -> str:
+    """`blk.0.attn_q.weight` of `model.layers.0.self_attn.q_proj.weight`, as converters name it."""
+    number = next(arch_id for arch_id, known in gguf.MODEL_ARCH_NAMES.items() if known == arch)
+    found = gguf.get_tensor_name_map(number, 8).get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found, f"{arch} has no {name}"
+    return found
 
 
 def model_entries(config: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata a converter writes for a config.json."""
-    arch = config["model_type"]
+    arch = architecture(config)
     return {
         f"{arch}.block_count": config["num_hidden_layers"],
         f"{arch}.context_length": config["max_position_embeddings"],
@@ -124,7 +118,27 @@ def model_entries(config: Mapping[str, Any]) -> dict[str, Any]:
         f"{arch}.attention.head_count_kv": config["num_key_value_heads"],
         f"{arch}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
         f"{arch}.rope.freq_base": config["rope_theta"],
-    } | ({f"{arch}.attention.key_length": config["head_dim"]} if "head_dim" in config else {})
+    } | {f"{arch}.{key}": value for key, value in _family_entries(config).items()}
+
+
+def _family_entries(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What only some families' files hold."""
+    copied = {
+        "head_dim": "attention.key_length",
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+        "attention_multiplier": "attention.scale",
+        "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale",
+        "logits_scaling": "logit_scale",
+    }
+    entries = {theirs: config[ours] for ours, theirs in copied.items() if ours in config}
+    if config["model_type"] in ("gemma2", "gemma3_text", "phi3"):
+        entries["attention.sliding_window"] = config.get("sliding_window") or 0
+    if "partial_rotary_factor" in config:
+        size = config["hidden_size"] // config["num_attention_heads"]
+        entries["rope.dimension_count"] = int(size * config["partial_rotary_factor"])
+    return entries
 
 
 def tokenizer_entries(tokenizer: Tokenizer, pre: str = "gpt-2") -> dict[str, Any]:
@@ -150,8 +164,10 @@ def tokenizer_entries(tokenizer: Tokenizer, pre: str = "gpt-2") -> dict[str, Any
 
 def _stored(checkpoint: TinyCheckpoint, name: str) -> NDArray[np.float32]:
     """A tensor as the converter stores it: `llama` q and k rows go from two halves a head to rotary pairs."""
-    values = checkpoint.tensor(name)
-    if checkpoint.config["model_type"] != "llama" or not {"q_proj", "k_proj"} & set(name.split(".")):
+    values, kind = checkpoint.tensor(name), checkpoint.config["model_type"]
+    if kind.startswith("gemma") and name.endswith("norm.weight"):
+        return values + 1
+    if kind not in PAIRED or not {"q_proj", "k_proj"} & set(name.split(".")):
         return values
     size = checkpoint.config.get("head_dim") or (
         checkpoint.config["hidden_size"] // checkpoint.config["num_attention_heads"]

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+SINGLE_DIGITS = ("smollm", "refact")
 CONTRACTION = "'s|'t|'re|'ve|'m|'ll|'d"
 
 
@@ -28,10 +29,10 @@ def members(category: str) -> str:
 def rule(kind: str) -> re.Pattern[str]:
     """What one word is, for a kind of pre-tokenizer."""
     letter, digit, s = members("L"), members("N"), SPACE
-    if kind in ("gpt-2", "smollm"):
+    if kind in ("gpt-2", *SINGLE_DIGITS):
         words = f"{CONTRACTION}| ?[{letter}]+| ?[{digit}]+| ?[^{s}{letter}{digit}]+"
         return re.compile(f"{words}|[{s}]+(?![^{s}])|[{s}]+")
-    most = 3 if kind == "llama-bpe" else 1
+    most = 3 if kind in ("llama-bpe", "dbrx", "smaug-bpe") else 1
     words = f"(?i:{CONTRACTION})|[^\r\n{letter}{digit}]?[{letter}]+|[{digit}]{{1,{most}}}"
     rest = f" ?[^{s}{letter}{digit}]+[\r\n]*|[{s}]*[\r\n]+|[{s}]+(?![^{s}])|[{s}]+"
     return re.compile(f"{words}|{rest}")
@@ -39,7 +40,7 @@ def rule(kind: str) -> re.Pattern[str]:
 
 def words_of(kind: str, text: str) -> list[str]:
     """Cut `text` into words."""
-    pieces = re.split(f"([{members('N')}])", text) if kind == "smollm" else [text]
+    pieces = re.split(f"([{members('N')}])", text) if kind in SINGLE_DIGITS else [text]
     return [word for piece in pieces for word in rule(kind).findall(piece)]
 
 
