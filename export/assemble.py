@@ -37,8 +37,9 @@ Depth = int | Literal["auto"]
 class Order:
     """What to make of one checkpoint; `trim` is how many token ids the head keeps, None for all.
 
-    `layers` are those that stay, None for all; `depth` is how many are to be chosen by their effect. `trim_by`: "lowest" ids, or those of the highest "frequency". `smooth`: calibrate on text, in formats that gain
-    from it. `graph`: "fused" or "portable".
+    `smooth`: calibrate on text, in formats that gain from it. `graph`: "fused" or "portable". `trim_by`: the "lowest"
+    ids, or those of the highest "frequency". `layers` are those that stay, None for all; `depth` is how many are to be
+    chosen by their effect. Of the formats `candidates`, if there are any, the best is taken.
     """
 
     format: Format
@@ -49,6 +50,7 @@ class Order:
     trim_by: str = "lowest"
     layers: tuple[int, ...] | None = None
     depth: Depth | None = None
+    candidates: tuple[Format, ...] = ()
 
 
 class Writer(Protocol):

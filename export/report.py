@@ -54,6 +54,15 @@ def render(report: Mapping[str, Any]) -> str:
 
 def decisions(report: Mapping[str, Any]) -> Iterator[str]:
     """What the export chose by measuring, and why."""
+    if formats := report.get("target", report).get("formats"):
+        tried = [
+            f"{name} {one['predicted_tokens_per_second']:.1f} tokens/s, KL {one['kl_mean']:.4f}"
+            for name, one in formats["candidates"].items()
+        ]
+        drafted = (
+            f"{formats['acceptance']:.0%} of drafted tokens kept, {formats['draft_token_ms']:.1f} ms for each"
+        )
+        yield f"target format: {formats['chosen']} (predicted {'; '.join(tried)}; with {drafted})"
     if layers := report.get("draft", {}).get("layers"):
         before, after = layers["acceptance_before"], layers["acceptance_after"]
         gains = {tuple(row["dropped"]): row["predicted_speedup"] for row in layers["tried"]}

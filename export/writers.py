@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.export.assemble import ModelWriter, Order, Writer
+from specdec_onnx.export.best_format import FormatWriter
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.depth import DepthWriter
+from specdec_onnx.export.measure import forward_cost_ms
 from specdec_onnx.export.ready import ReadyModel, ReadyWriter
 from specdec_onnx.export.report import size_by_part
+from specdec_onnx.export.slices import TokenCost
 from specdec_onnx.models.errors import SpecdecError
 
 Progress = Callable[[str, int, int], None]
@@ -19,7 +22,14 @@ def writers_of(
     sources: Mapping[str, Checkpoint | ReadyModel], orders: Mapping[str, Order], folder: Path
 ) -> dict[str, Writer]:
     """A writer for each role's subfolder of `folder`, which are filled in turn."""
-    return {role: _writer(sources[role], folder / role, order) for role, order in orders.items()}
+    found: dict[str, Writer] = {}
+    for role, order in orders.items():
+        if order.candidates:
+            token = _draft_cost(sources["draft"], orders["draft"], folder) if "draft" in orders else None
+            found[role] = FormatWriter(_plain(sources[role], order), folder / role, order, token)
+        else:
+            found[role] = _writer(sources[role], folder / role, order)
+    return found
 
 
 def build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[str, Any]]:
@@ -39,6 +49,27 @@ def build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[s
         }
         before += writer.steps
     return entries
+
+
+def _plain(source: Checkpoint | ReadyModel, order: Order) -> Checkpoint:
+    """The source of a model that is to be tried in several formats; SpecdecError if that can't be."""
+    if isinstance(source, ReadyModel) or order.graph == "portable":
+        why = (
+            "its graph is taken as it is"
+            if isinstance(source, ReadyModel)
+            else "its float model is not known here"
+        )
+        raise SpecdecError(
+            "the target format cannot be chosen by measuring", why, "name one with --target-format"
+        )
+    return source
+
+
+def _draft_cost(source: Checkpoint | ReadyModel, order: Order, folder: Path) -> Callable[[], float]:
+    """Tells the milliseconds of a drafted token, measured when asked."""
+    if isinstance(source, ReadyModel):
+        return lambda: forward_cost_ms(source.model, (1,))[1]
+    return lambda: TokenCost(source, order, folder)(int(source.config["num_hidden_layers"]))
 
 
 def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> Writer:
