@@ -14,6 +14,7 @@ from specdec_onnx.export.calibration import CalibratedWeights, summary
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.corpus import segments, token_counts
 from specdec_onnx.export.genai import model_config
+from specdec_onnx.export.half_cache import halve_cache
 from specdec_onnx.export.linear import Calibrated, Format
 from specdec_onnx.export.shortened import Shortened
 from specdec_onnx.export.staging import write_json
@@ -31,6 +32,7 @@ _OWN_KEYS = ("rope_freq_factors",)
 
 
 Depth = int | Literal["auto"]
+Cache = Literal["fp32", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Order:
     layers: tuple[int, ...] | None = None
     depth: Depth | None = None
     candidates: tuple[Format, ...] = ()
+    cache: Cache = "fp32"
 
 
 class Writer(Protocol):
@@ -103,6 +106,8 @@ class ModelWriter:
         self._graph_folder.mkdir()
         sizes = write_graph(self._graph_folder, self._weights, self.architecture, recipe, step)
         write_json(self.folder / "specdec.json", self._facts(recipe.trimming))
+        if self.order.cache == "fp16":
+            halve_cache(self.folder)
         model = open_model(self.folder)
         write_json(self.folder / "genai_config.json", model_config(model, self.architecture, self._positions))
         return sizes

@@ -80,6 +80,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="portable: traced by Optimum, for families the fused graph lacks and for DirectML (default: %(default)s)",
     )
     parser.add_argument(
+        "--cache",
+        choices=("fp32", "fp16"),
+        default="fp32",
+        help="type of the key-value cache; fp16 is what attention on CUDA takes, and half the memory everywhere "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--no-measure", action="store_true", help="skip forward costs and quality in the report"
     )
     parser.add_argument(
@@ -152,6 +159,7 @@ def options_of(args: argparse.Namespace) -> "Options":
         graph=args.graph,
         trim_by=args.trim_by,
         draft_layers=args.draft_layers,
+        cache=args.cache,
     )
 
 

@@ -10,13 +10,13 @@ from specdec_onnx.export.staging import write_json
 from specdec_onnx.export.transformer import GRAPH_FILE
 from specdec_onnx.models.errors import SpecdecError
 
-_TABLES = (7, 8)
+_ROWS, _TABLES = (0, 1, 2), (7, 8)
 
 
 def halve_cache(folder: Path) -> None:
     """Rewrite the graph of the model folder so that attention and cache are float16, the rest as before.
 
-    Queries are cast on the way in and results on the way out. The weights' file is left alone. Raises SpecdecError
+    Queries, keys and values are cast on the way in and results on the way out. The weights' file is left alone. Raises SpecdecError
     for a graph without GroupQueryAttention.
     """
     path = folder / "onnx" / GRAPH_FILE
@@ -44,14 +44,15 @@ def _rewrite(model: ModelProto) -> None:
 
 def _around(node: NodeProto, tables: dict[str, NodeProto]) -> list[NodeProto]:
     """The attention node between its casts; the casts of rotary tables are shared and go to `tables`."""
-    query, output = node.input[0], node.output[0]
+    rows, output = [node.input[index] for index in _ROWS if node.input[index]], node.output[0]
     for index in _TABLES:
-        name = node.input[index]
-        tables.setdefault(name, _cast(name, f"{name}.half", TensorProto.FLOAT16))
-        node.input[index] = f"{name}.half"
-    node.input[0], node.output[0] = f"{query}.half", f"{output}.half"
-    back = _cast(f"{output}.half", output, TensorProto.FLOAT)
-    return [_cast(query, f"{query}.half", TensorProto.FLOAT16), node, back]
+        if name := node.input[index]:
+            tables.setdefault(name, _cast(name, f"{name}.half", TensorProto.FLOAT16))
+    for index in (*_ROWS, *_TABLES):
+        node.input[index] = f"{name}.half" if (name := node.input[index]) else ""
+    node.output[0] = f"{output}.half"
+    before = [_cast(name, f"{name}.half", TensorProto.FLOAT16) for name in rows]
+    return [*before, node, _cast(f"{output}.half", output, TensorProto.FLOAT)]
 
 
 def _cast(source: str, target: str, kind: int) -> NodeProto:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from specdec_onnx.export.assemble import CONTEXT, Depth, Order
+from specdec_onnx.export.assemble import CONTEXT, Cache, Depth, Order
 from specdec_onnx.export.linear import parse_format
 
 TARGET_BLOCK, DRAFT_BLOCK = 32, 128
@@ -22,7 +22,7 @@ class Options:
     `trim` is how many token ids the draft's head keeps, None for all; `trim_by` which ones: the "lowest", or those of
     the highest "frequency" in built-in text. `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
     families the graph builder does not know (through Optimum, without smoothing). `draft_layers`: how many of the
-    draft's layers are kept, "auto" for as many as pay, None for all.
+    draft's layers are kept, "auto" for as many as pay, None for all. `cache` is the type of keys and values.
     """
 
     target_format: str = "w8a8"
@@ -33,6 +33,7 @@ class Options:
     graph: str = "fused"
     trim_by: str = "lowest"
     draft_layers: Depth | None = None
+    cache: Cache = "fp32"
 
     def target(self) -> Order:
         """The order for the target; SpecdecError for an unknown format."""
@@ -41,10 +42,11 @@ class Options:
             parse_format(name, TARGET_BLOCK) for name in (CANDIDATES if auto else (self.target_format,))
         ]
         candidates = tuple(formats) if auto else ()
-        return Order(formats[0], None, self.context, self.smooth, self.graph, candidates=candidates)
+        whole = Order(formats[0], None, self.context, self.smooth, self.graph, cache=self.cache)
+        return replace(whole, candidates=candidates)
 
     def draft(self) -> Order:
         """The order for the draft; SpecdecError for an unknown format."""
         format = parse_format(self.draft_format, DRAFT_BLOCK)
         whole = Order(format, self.trim, self.context, self.smooth, self.graph, self.trim_by)
-        return replace(whole, depth=self.draft_layers)
+        return replace(whole, depth=self.draft_layers, cache=self.cache)

@@ -78,6 +78,9 @@ def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> Writ
             why = "its graph is not built layer by layer here"
             raise SpecdecError("the draft cannot be shortened", why, "leave out --draft-layers")
         return DepthWriter(source, folder, order, folder.parent / "target")
+    if order.cache == "fp16" and (isinstance(source, ReadyModel) or order.graph == "portable"):
+        why = "only attention in our own fused graph takes half-precision keys and values"
+        raise SpecdecError("the cache cannot be fp16", why, "leave out --cache")
     if isinstance(source, ReadyModel):
         return ReadyWriter(source, folder)
     if order.graph == "portable":
