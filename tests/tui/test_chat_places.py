@@ -6,6 +6,7 @@ from pathlib import Path
 from support.chat_app import answered, chat_app, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Input, OptionList, TextArea
+from textual.widgets._toast import Toast
 
 from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.history.search import recent
@@ -209,6 +210,17 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
         await pilot.press("enter")
         await until(lambda: app.services.host.state.pair == str(tmp_path / "a"))
         assert app.services.preferences.model == str(tmp_path / "a")
+
+
+async def test_a_message_never_covers_the_prompt(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test(size=(80, 24), notifications=True):
+        screen = await talked(app, "First")
+        screen.notify("one\ntwo\nthree", title="A title", severity="error")
+        await until(lambda: app.screen.query(Toast))
+        await until(lambda: app.screen.query_one(Toast).region.height)
+        assert not app.screen.query_one(Toast).region.overlaps(screen.prompt.region)
+        assert not app.screen.query_one(Toast).region.overlaps(screen.query_one("#statistics").region)
 
 
 async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:

@@ -80,9 +80,12 @@ async def test_going_on_continues_the_same_answer(tmp_path: Path) -> None:
         await press(app, pilot, "escape")
         part = texts(screen)[1]
         assert text.startswith(part) and part != text
+        session.go_on.clear()
+        await pilot.press("ctrl+g")
+        await until(lambda: screen.query_one(AnswerView).text != part)
+        assert not screen.query_one(AnswerView).query_one(".note").display, "it has not ended any more"
         session.go_on.set()
-        session._hold = None
-        await press(app, pilot, "ctrl+g")
+        await idle(app)
         assert texts(screen) == ["Count", text]
         assert session.requests[1].partial == part
         assert screen.query_one(AnswerView).text == text

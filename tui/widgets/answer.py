@@ -45,12 +45,18 @@ class AnswerView(TurnView):
     async def write(self, text: str) -> None:
         """Append streamed text."""
         if self._stream is None:
+            self._forget_ending()
             markdown = self.query_one(AnswerMarkdown)
             markdown.growing = True
             self._stream = Markdown.get_stream(markdown)
         shown = printable(text)
         self.text += shown
         await self._stream.write(shown)
+
+    def _forget_ending(self) -> None:
+        """An answer that is gone on with has not ended after all."""
+        self.reason, self.statistics, self.remark = None, {}, ""
+        self.refresh_note()
 
     def update_tokens(self, pieces: Sequence[Piece], rounds: Sequence[int]) -> None:
         """Take over the tokens so far; drawn only while they are in view."""
