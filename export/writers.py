@@ -57,7 +57,7 @@ def _plain(source: Checkpoint | ReadyModel, order: Order) -> Checkpoint:
         why = (
             "its graph is taken as it is"
             if isinstance(source, ReadyModel)
-            else "its float model is not known here"
+            else "a portable graph is traced once, for one format"
         )
         raise SpecdecError(
             "the target format cannot be chosen by measuring", why, "name one with --target-format"

@@ -56,9 +56,7 @@ def test_the_better_one_stays_alone(better: str, tmp_path: Path, monkeypatch: py
     assert (model.facts["format"], report["format"], report["formats"]["chosen"]) == (better,) * 3
     assert (GraphRunner(folder).logits(TOKENS) == GraphRunner(named).logits(TOKENS)).all()
     assert report["size_bytes"] == read_report(named)["size_bytes"]
-    files = [
-        {path.relative_to(top) for top in [where] for path in top.rglob("*")} for where in (folder, named)
-    ]
+    files = [{path.relative_to(top) for path in top.rglob("*")} for top in (folder, named)]
     assert files[0] == files[1]
 
 
