@@ -31,7 +31,8 @@ def answer_note(reason: str | None, statistics: Mapping[str, Any]) -> str:
     """The line under an answer; an answer without a reason was cut off with the program."""
     if reason is None:
         return "interrupted" if statistics else ""
-    parts = [ENDINGS.get(reason, "")]
+    why = f": {statistics['error']}" if reason == "error" and statistics.get("error") else ""
+    parts = [ENDINGS.get(reason, "") + why]
     if statistics.get("new_tokens"):
         speed = statistics.get("decode_tokens_per_second") or 0.0
         parts.append(f"{speed:.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s")

@@ -200,6 +200,8 @@ async def test_a_pair_that_fails_to_open_says_why(tmp_path: Path) -> None:
         assert screen.conversation.line[-1].reason == "error"
         notes = [(note.title, note.message) for note in app._notifications]
         assert ("the graph is broken", "it was cut short\nexport it again") in notes
+        note = screen.query_one(AnswerView).query_one(".note")
+        assert str(note.render()) == "failed: the graph is broken", "the message is gone after a while"
 
 
 async def test_the_view_follows_until_the_reader_scrolls_up(tmp_path: Path) -> None:

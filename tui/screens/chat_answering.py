@@ -26,6 +26,8 @@ class Answering(ChatBase):
         self.reply = Reply(answer.id, request, pieces=list(answer.pieces), rounds=list(earlier))
         self.services.host.answer(self.reply)
         await self.transcript.keep(self.conversation.line)
+        if partial and (view := self.transcript.answer(answer.id)) is not None:
+            view.go_on()
         # A worker, not a timer: the screen must be able to close while a frame is being drawn.
         self.run_worker(self._follow(self.reply), group="answer")
         self.refresh_bars()
@@ -57,7 +59,8 @@ class Answering(ChatBase):
 
     def figures(self, reply: Reply) -> dict[str, object]:
         """The statistics as they are stored."""
-        return {**reply.statistics(), "pair": self.services.host.state.pair}
+        failed = {"error": getattr(reply.error, "what", str(reply.error))} if reply.error else {}
+        return {**reply.statistics(), "pair": self.services.host.state.pair, **failed}
 
     async def finish(self, reply: Reply) -> None:
         """Save and draw the finished answer, then make room for the next question."""

@@ -125,7 +125,7 @@ class ChatBase(Screen[None]):
         if state.loading:
             waiting = "; the answer starts then" if self.busy else "; you can already type"
             return f"loading {state.label}{waiting}"
-        if self.reply is None or self.reply.rounds:
+        if self.reply is None or self.reply.first:
             return "answering" if self.reply else ""
         if self.reply.reading is None:
             return "waiting for the engine"

@@ -45,7 +45,6 @@ class AnswerView(TurnView):
     async def write(self, text: str) -> None:
         """Append streamed text."""
         if self._stream is None:
-            self._forget_ending()
             markdown = self.query_one(AnswerMarkdown)
             markdown.growing = True
             self._stream = Markdown.get_stream(markdown)
@@ -53,8 +52,8 @@ class AnswerView(TurnView):
         self.text += shown
         await self._stream.write(shown)
 
-    def _forget_ending(self) -> None:
-        """An answer that is gone on with has not ended after all."""
+    def go_on(self) -> None:
+        """It has not ended after all."""
         self.reason, self.statistics, self.remark = None, {}, ""
         self.refresh_note()
 
