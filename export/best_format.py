@@ -9,7 +9,7 @@ from typing import Any
 from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.assemble import ModelWriter, Order, describe
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.measure import compare, forward_cost_ms, text_tokens
+from specdec_onnx.export.measure import compare, steady_cost_ms, text_tokens
 from specdec_onnx.export.reference import FloatModel
 from specdec_onnx.export.transformer import Step
 from specdec_onnx.models.folder import ModelFolder, open_model
@@ -85,8 +85,7 @@ class FormatWriter:
         reference = FloatModel(self._checkpoint, look).logits(text_tokens(models[0], _TOKENS))
         self._token_ms = self._draft_cost() if self._draft_cost else 0.0
         acceptance, found = WITH_DRAFT if self._draft_cost else ALONE, []
-        for name, model in zip(self._names, models, strict=True):
-            costs = forward_cost_ms(model, WIDTHS)
+        for name, model, costs in zip(self._names, models, steady_cost_ms(models, WIDTHS), strict=True):
             speed = tokens_per_second(acceptance, costs, self._token_ms)
             found.append(Measured(name, costs, compare(reference, model).kl_mean, speed))
         return found

@@ -8,7 +8,7 @@ from typing import Any
 from specdec_onnx.export.agreement import Answers, Dropped, agreements
 from specdec_onnx.export.assemble import Depth, ModelWriter, Order
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.measure import forward_cost_ms
+from specdec_onnx.export.measure import steady_cost_ms
 from specdec_onnx.export.slices import TokenCost
 from specdec_onnx.export.transformer import Step
 from specdec_onnx.export.trial import answers
@@ -72,7 +72,7 @@ class DepthWriter:
         ids = writer.kept_ids()
         depth = writer.order.depth or self._layers
         choice = choose(self._layers, depth, lambda sets: agreements(self._whole, texts, sets, ids), speed)
-        self._found = _report(choice, self._layers, speed)
+        self._found |= _report(choice, self._layers, speed)
         if choice.dropped:
             kept = tuple(index for index in range(self._layers) if index not in choice.dropped)
             self._writer = ModelWriter(self._whole, writer.folder, replace(writer.order, layers=kept))
@@ -88,9 +88,11 @@ class DepthWriter:
         raise SpecdecError("cannot tell which layers the draft needs", why, "leave out --draft-layers")
 
     def _speed(self) -> Speed:
-        costs = forward_cost_ms(open_model(self._target))
+        costs = steady_cost_ms([open_model(self._target)])[0]
         target = Curve(tuple(costs), tuple(costs.values()))
         token = TokenCost(self._whole, self._writer.order, self._writer.folder.parent)
+        self._found["target_cost_ms"] = {str(width): round(ms, 3) for width, ms in costs.items()}
+        self._found["draft_token_ms"] = round(token(self._layers), 3)
 
         def speed(acceptance: float, layers: int) -> float:
             each = token(layers)

@@ -23,7 +23,7 @@ WIDTHS = (1, 2, 4, 8, 16)
 CONTEXT = 300
 TOKENS = 768
 _CHUNK = 64
-_REPEATS = 7
+_REPEATS, _LAPS = 7, 3
 
 Rows = NDArray[np.float32]
 
@@ -65,6 +65,18 @@ def forward_cost_ms(model: ModelFolder, widths: Sequence[int] = WIDTHS) -> dict[
     tokens = _tokens(model, context + max(widths))
     decoder.forward(tokens[:context], keep=1)
     return {width: 1000 * _time_pass(decoder, tokens[context : context + width], context) for width in widths}
+
+
+def steady_cost_ms(models: Sequence[ModelFolder], widths: Sequence[int] = WIDTHS) -> list[dict[int, float]]:
+    """Forward costs of models that are to be compared: they take turns, and the fastest turn of each width counts.
+
+    Only one of them is in memory at a time; what else the machine does must last several turns to bend the result.
+    """
+    laps = [[forward_cost_ms(model, widths) for model in models] for _ in range(_LAPS)]
+    return [
+        {width: min(costs[width] for costs in turns) for width in turns[0]}
+        for turns in zip(*laps, strict=True)
+    ]
 
 
 def text_tokens(model: ModelFolder, count: int = TOKENS) -> list[int]:

@@ -6,8 +6,8 @@ from tempfile import TemporaryDirectory
 
 from specdec_onnx.export.assemble import ModelWriter, Order
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.measure import forward_cost_ms
-from specdec_onnx.models.folder import open_model
+from specdec_onnx.export.measure import steady_cost_ms
+from specdec_onnx.models.folder import ModelFolder, open_model
 
 
 class TokenCost:
@@ -17,10 +17,10 @@ class TokenCost:
         """Measure; the slices are written below `work`, which exists, and removed again."""
         layers = int(checkpoint.config["num_hidden_layers"])
         self._depths = sorted({max(1, layers // 4), max(1, layers // 2), min(2, layers)})[-2:]
-        self._costs = [
-            _measured(checkpoint, replace(order, smooth=False, trim_by="lowest"), depth, work)
-            for depth in self._depths
-        ]
+        plain = replace(order, smooth=False, trim_by="lowest")
+        with TemporaryDirectory(dir=work, prefix=".slices-") as folder:
+            models = [_written(checkpoint, plain, depth, Path(folder) / str(depth)) for depth in self._depths]
+            self._costs = [costs[1] for costs in steady_cost_ms(models, (1,))]
 
     def __call__(self, layers: int) -> float:
         """Milliseconds with that many layers; never less for more of them."""
@@ -30,12 +30,11 @@ class TokenCost:
         return low + max(high - low, 0.0) / (many - few) * (layers - few)
 
 
-def _measured(checkpoint: Checkpoint, order: Order, depth: int, work: Path) -> float:
-    with TemporaryDirectory(dir=work, prefix=".slice-") as folder:
-        writer = ModelWriter(checkpoint, Path(folder), replace(order, layers=tuple(range(depth))))
-        writer.describe()
-        writer.build(_silent)
-        return forward_cost_ms(open_model(Path(folder)), (1,))[1]
+def _written(checkpoint: Checkpoint, order: Order, depth: int, folder: Path) -> ModelFolder:
+    writer = ModelWriter(checkpoint, folder, replace(order, layers=tuple(range(depth))))
+    writer.describe()
+    writer.build(_silent)
+    return open_model(folder)
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -8,7 +8,7 @@ from specdec_onnx.export.assemble import ModelWriter, Order, Writer
 from specdec_onnx.export.best_format import FormatWriter
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.depth import DepthWriter
-from specdec_onnx.export.measure import forward_cost_ms
+from specdec_onnx.export.measure import steady_cost_ms
 from specdec_onnx.export.ready import ReadyModel, ReadyWriter
 from specdec_onnx.export.report import size_by_part
 from specdec_onnx.export.slices import TokenCost
@@ -68,7 +68,7 @@ def _plain(source: Checkpoint | ReadyModel, order: Order) -> Checkpoint:
 def _draft_cost(source: Checkpoint | ReadyModel, order: Order, folder: Path) -> Callable[[], float]:
     """Tells the milliseconds of a drafted token, measured when asked."""
     if isinstance(source, ReadyModel):
-        return lambda: forward_cost_ms(source.model, (1,))[1]
+        return lambda: steady_cost_ms([source.model], (1,))[0][1]
     return lambda: TokenCost(source, order, folder)(int(source.config["num_hidden_layers"]))
 
 

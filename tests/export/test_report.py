@@ -1,6 +1,7 @@
 """The report: sizes that add up, quality that means something, and a table."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,12 +10,13 @@ import pytest
 from support.graphs import GraphRunner
 from support.tiny import export_tiny, tiny_checkpoint
 
+from specdec_onnx.export import measure
 from specdec_onnx.export.cli import main
 from specdec_onnx.export.measure import Quality, compare, forward_cost_ms, text_tokens
 from specdec_onnx.export.options import Options
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.report import read_report, render, size_by_part
-from specdec_onnx.models.folder import open_model
+from specdec_onnx.models.folder import ModelFolder, open_model
 
 MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}
 
@@ -88,6 +90,29 @@ def test_costs_of_every_width_that_fits(tmp_path: Path) -> None:
     assert all(cost > 0 for cost in costs.values())
     short = open_model(export_model(tiny_checkpoint(), tmp_path / "short", context=10))
     assert list(forward_cost_ms(short)) == [1, 2, 4, 8]
+
+
+def test_models_take_turns_and_the_fastest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [open_model(export_tiny(tmp_path / name)) for name in "ab"]
+    turns = iter(
+        [
+            {1: 5.0, 2: 9.0},
+            {1: 8.0, 2: 8.0},
+            {1: 7.0, 2: 6.0},
+            {1: 50.0, 2: 4.0},
+            {1: 6.0, 2: 7.0},
+            {1: 9.0, 2: 9.0},
+        ]
+    )
+    asked: list[str] = []
+
+    def forward_cost_ms(model: ModelFolder, widths: Sequence[int]) -> dict[int, float]:
+        asked.append(model.path.name)
+        return next(turns)
+
+    monkeypatch.setattr(measure, "forward_cost_ms", forward_cost_ms)
+    assert measure.steady_cost_ms(models, (1, 2)) == [{1: 5.0, 2: 6.0}, {1: 8.0, 2: 4.0}]
+    assert asked == list("ababab")
 
 
 def test_measured_report_of_a_pair(tmp_path: Path) -> None:

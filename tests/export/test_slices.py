@@ -9,6 +9,7 @@ from specdec_onnx.export import slices
 from specdec_onnx.export.assemble import Order
 from specdec_onnx.export.linear import parse_format
 from specdec_onnx.export.slices import TokenCost
+from specdec_onnx.models.folder import ModelFolder
 
 ORDER = Order(parse_format("int4"))
 
@@ -16,7 +17,10 @@ ORDER = Order(parse_format("int4"))
 def token_cost(
     layers: int, costs: dict[int, float], work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> TokenCost:
-    monkeypatch.setattr(slices, "_measured", lambda checkpoint, order, depth, work: costs[depth])
+    def measured(models: list[ModelFolder], widths: tuple[int, ...]) -> list[dict[int, float]]:
+        return [{1: costs[model.config["num_hidden_layers"]]} for model in models]
+
+    monkeypatch.setattr(slices, "steady_cost_ms", measured)
     return TokenCost(tiny_checkpoint(num_hidden_layers=layers), ORDER, work)
 
 
