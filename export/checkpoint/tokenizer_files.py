@@ -19,6 +19,7 @@ class TokenizerFacts:
     texts: Mapping[str, str]
     ends: tuple[int, ...]
     adds_bos: bool
+    adds_space: bool
     context: int | None
     chat_template: str
 
@@ -38,7 +39,7 @@ def tokenizer_config(facts: TokenizerFacts) -> dict[str, Any]:
     roles = {f"{role}_token": facts.texts.get(role) for role in ("bos", "eos", "pad", "unk")}
     return {
         "add_bos_token": facts.adds_bos,
-        "add_prefix_space": False,
+        "add_prefix_space": facts.adds_space,
         "added_tokens_decoder": {str(index): _described(token) for index, token in facts.added.items()},
         **roles,
         "clean_up_tokenization_spaces": False,

@@ -71,7 +71,23 @@ def test_the_kinds_do_differ() -> None:
     built = {kind: rebuilt(kind).build() for kind in KINDS}
     seen = {kind: [tuple(ids(tokenizer, text)) for text in TEXTS] for kind, tokenizer in built.items()}
     ways = {(kind.pattern, kind.single_digits) for kind in KINDS.values()}
-    assert len({tuple(found) for found in seen.values()}) == len(ways) == 4
+    assert len({tuple(found) for found in seen.values()}) == len(ways) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("gpt-4o", "HelloWorld it's ABCdef", ["Hello", "World", " it's", " ABCdef"]),
+        ("tekken", "HelloWorld it's ABCdef", ["Hello", "World", " it", "'s", " ABCdef"]),
+        ("gpt-4o", "12345 a.b/\n/x", ["123", "45", " a", ".b", "/\n/", "x"]),
+        ("tekken", "12345 a.b/\n/x", ["1", "2", "3", "4", "5", " a", ".b", "/\n/", "x"]),
+        ("gpt-4o", "(Foo)  BAR\n\n  e\u0301A", ["(Foo", ")", " ", " BAR", "\n\n", " ", " e\u0301", "A"]),
+        ("tekken", "(Foo)  BAR\n\n  e\u0301A", ["(Foo", ")", " ", " BAR", "\n\n", " ", " e\u0301", "A"]),
+    ],
+)
+def test_how_the_cased_kinds_cut(kind: str, text: str, words: list[str]) -> None:
+    found = KINDS[kind].pre_tokenizer().pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in found] == words
 
 
 def test_a_word_that_is_a_token_is_not_merged() -> None:

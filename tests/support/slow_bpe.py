@@ -18,8 +18,9 @@ CONTRACTION = "'s|'t|'re|'ve|'m|'ll|'d"
 
 @lru_cache
 def members(category: str) -> str:
-    """All characters of a general category (such as "L"), as ranges for a character class."""
-    inside = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == category]
+    """All characters of a general category (such as "L" or "Lu"), as ranges for a character class."""
+    codes = range(sys.maxunicode + 1)
+    inside = [code for code in codes if unicodedata.category(chr(code)).startswith(category)]
     starts = [code for code, before in zip(inside, [-2, *inside], strict=False) if code != before + 1]
     ends = [code for code, after in zip(inside, [*inside[1:], -2], strict=True) if code != after - 1]
     return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
@@ -32,10 +33,23 @@ def rule(kind: str) -> re.Pattern[str]:
     if kind in ("gpt-2", *SINGLE_DIGITS):
         words = f"{CONTRACTION}| ?[{letter}]+| ?[{digit}]+| ?[^{s}{letter}{digit}]+"
         return re.compile(f"{words}|[{s}]+(?![^{s}])|[{s}]+")
+    if kind in ("gpt-4o", "tekken"):
+        return re.compile(_cased(kind))
     most = 3 if kind in ("llama-bpe", "dbrx", "smaug-bpe") else 1
     words = f"(?i:{CONTRACTION})|[^\r\n{letter}{digit}]?[{letter}]+|[{digit}]{{1,{most}}}"
     rest = f" ?[^{s}{letter}{digit}]+[\r\n]*|[{s}]*[\r\n]+|[{s}]+(?![^{s}])|[{s}]+"
     return re.compile(f"{words}|{rest}")
+
+
+def _cased(kind: str) -> str:
+    """Words as o200k (and Tekken after it) has them: capitals, then small letters, marks among both."""
+    letter, digit, s = members("L"), members("N"), SPACE
+    either = members("Lm") + members("Lo") + members("M")
+    upper, lower = f"[{members('Lu')}{members('Lt')}{either}]", f"[{members('Ll')}{either}]"
+    before = f"[^\r\n{letter}{digit}]?"
+    after, most = (f"(?i:{CONTRACTION})?", 3) if kind == "gpt-4o" else ("", 1)
+    words = f"{before}{upper}*{lower}+{after}|{before}{upper}+{lower}*{after}|[{digit}]{{1,{most}}}"
+    return f"{words}| ?[^{s}{letter}{digit}]+[\r\n/]*|[{s}]*[\r\n]+|[{s}]+(?![^{s}])|[{s}]+"
 
 
 def words_of(kind: str, text: str) -> list[str]:
@@ -79,7 +93,7 @@ class SlowBpe:
 
     def _word(self, word: str) -> list[str]:
         spelled = "".join(byte_alphabet()[byte] for byte in word.encode())
-        if self.kind == "llama-bpe" and spelled in self.vocabulary:
+        if self.kind in ("llama-bpe", "tekken") and spelled in self.vocabulary:
             return [spelled]
         symbols = [symbol for symbol in spelled if symbol in self.vocabulary]
         while True:
