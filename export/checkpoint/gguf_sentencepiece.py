@@ -26,8 +26,8 @@ class SentencePiece:
     types: Sequence[int]
     scores: Sequence[float]
     adds_space: bool
-    tokenizer_class: str
     adds_bos: bool = True
+    tokenizer_class: str = "PreTrainedTokenizerFast"  # transformers' own classes for it add steps of theirs
 
     @classmethod
     def of(
@@ -35,8 +35,7 @@ class SentencePiece:
     ) -> Self:
         """With what a file says, or its family is known for, of the space before a text."""
         gemma = str(metadata.get("general.architecture")).startswith("gemma")
-        adds_space = bool(metadata.get("tokenizer.ggml.add_space_prefix", not gemma))
-        return cls(tokens, types, scores, adds_space, "GemmaTokenizer" if gemma else "LlamaTokenizer")
+        return cls(tokens, types, scores, bool(metadata.get("tokenizer.ggml.add_space_prefix", not gemma)))
 
     def model(self) -> models.BPE:
         """The BPE model, with bytes for what the vocabulary lacks if it has them."""
