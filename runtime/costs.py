@@ -11,10 +11,10 @@ from specdec_onnx.runtime.decoder import Decoder
 LONGEST_DRAFT = 31
 """Longest draft that is ever verified: with the token before it, one attention tile."""
 
-TARGET_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+TARGET_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
 DRAFT_WIDTHS = (1, 2, 4, 8)
 _CONTEXT = 64
-_ROUNDS = 5
+_ROUNDS = 4
 MEASURING_ROOM = 96
 """Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
 
@@ -63,13 +63,14 @@ def predicted_speedup(acceptance: float, target: Curve, draft: Curve, longest: i
 def measure_curve(
     decoder: Decoder, widths: Sequence[int], clock: Callable[[], float] = time.perf_counter
 ) -> Curve:
-    """Time passes of each width behind a short context, in a few rounds; leaves the cache empty.
+    """Time passes of each width that fits behind a short context, in a few rounds; leaves the cache empty.
 
     Each width gets its middle share of a round, and the curve the level of the fastest round: a machine that changes
     its speed between rounds bends no curve.
     """
-    seconds = np.zeros((_ROUNDS, len(widths)))
     context = min(_CONTEXT, decoder.capacity // 2)
+    widths = [width for width in widths if context + decoder.padding.width(width) <= decoder.capacity]
+    seconds = np.zeros((_ROUNDS, len(widths)))
     decoder.rollback(0)
     decoder.forward(_tokens(decoder, context), keep=1)
     for lap in range(_ROUNDS):

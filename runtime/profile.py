@@ -18,7 +18,7 @@ from specdec_onnx.runtime.identity import Identity
 from specdec_onnx.runtime.padding import Padding
 from specdec_onnx.runtime.selftest import settle_padding, settle_width
 
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
