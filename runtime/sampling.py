@@ -72,8 +72,10 @@ class Sampler:
     def best(self, logits: NDArray[np.float32], history: History) -> tuple[int, float]:
         """The token with the highest score and its probability at temperature 1: a greedy draft and its confidence."""
         scores = self._scores(logits, history)
-        column = int(scores.argmax())
-        probability = 1 / float(self._weigh(scores, 1.0).sum())
+        column, weights = int(scores.argmax()), self._weights[: scores.size]
+        _finite(scores[column])
+        np.exp(np.subtract(scores, scores[column], out=weights, dtype=np.float32), out=weights)
+        probability = 1 / float(weights.sum())
         return column if self._token_ids is None else int(self._token_ids[column]), probability
 
     def _weigh(self, scores: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
