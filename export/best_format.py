@@ -24,6 +24,9 @@ EQUAL = 0.01
 CLEARLY = 1.25
 """How many times faster than the best candidate a worse one has to be."""
 
+TOLERABLE = 0.05
+"""Nats beyond which no speed makes up for the loss: about what good int4 costs a model of a billion weights."""
+
 WIDTHS = (1, 2, 5, 8)
 _TOKENS = 256
 
@@ -117,12 +120,13 @@ class FormatWriter:
 
 
 def choose(found: Sequence[Measured]) -> Measured:
-    """The fastest of those as good as the best within EQUAL nats, or CLEARLY faster than the best."""
+    """The fastest of those as good as the best within EQUAL nats, or TOLERABLE and CLEARLY faster than the best."""
     best = min(found, key=lambda one: one.kl)
+    speed = CLEARLY * best.tokens_per_second
     fit = [
         one
         for one in found
-        if one.kl <= best.kl + EQUAL or one.tokens_per_second >= CLEARLY * best.tokens_per_second
+        if one.kl <= best.kl + EQUAL or (one.kl <= TOLERABLE and one.tokens_per_second >= speed)
     ]
     return max(fit, key=lambda one: one.tokens_per_second)
 

@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="F",
         default="w8a8",
         help=f"{_FORMATS}; 'auto' measures w8a8 and int4 here and keeps the faster of those within 0.01 nats (KL to "
-        "the float model) of the better one, or a worse one if that is 1.25 times faster (default: %(default)s)",
+        "the float model) of the better one, or one within 0.05 nats if that is 1.25 times faster (default: %(default)s)",
     )
     parser.add_argument(
         "--draft-format", metavar="F", default="int4", help="likewise (default: %(default)s, block 128)"

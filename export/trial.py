@@ -72,7 +72,7 @@ def memory(models: Sequence[ModelFolder]) -> dict[str, int]:
 def _speculation(
     engine: Engine, prompts: Sequence[Sequence[int]], report: Mapping[str, Any]
 ) -> dict[str, Any]:
-    runs = {mode: _run(engine, prompts, mode) for mode in ("plain", "draft", "auto") if mode in engine.modes}
+    runs = _runs(engine, prompts, [mode for mode in ("plain", "draft", "auto") if mode in engine.modes])
     drafted = runs["draft"]
     first = _share(drafted.accepted_by_position[:1], drafted.drafted_by_position[:1])
     found: dict[str, Any] = {
@@ -93,14 +93,15 @@ def _speculation(
     return found
 
 
-def _run(engine: Engine, prompts: Sequence[Sequence[int]], mode: str) -> Statistics:
-    """All prompts in one mode, added up; nothing said before is remembered."""
-    total = Statistics()
+def _runs(engine: Engine, prompts: Sequence[Sequence[int]], modes: Sequence[str]) -> dict[str, Statistics]:
+    """All prompts in each mode, added up; the modes take turns, and nothing said before is remembered."""
+    totals = {mode: Statistics() for mode in modes}
     for prompt in prompts:
-        engine.forget()
-        engine.generate(prompt, mode=mode, max_new_tokens=NEW_TOKENS)
-        _add(total, engine.last.statistics)
-    return total
+        for mode, total in totals.items():
+            engine.forget()
+            engine.generate(prompt, mode=mode, max_new_tokens=NEW_TOKENS)
+            _add(total, engine.last.statistics)
+    return totals
 
 
 def _add(total: Statistics, one: Statistics) -> None:

@@ -31,6 +31,7 @@ def candidate(name: str, kl: float, speed: float) -> Measured:
         ((0.010, 10.0), (0.019, 9.9), "fine"),
         ((0.010, 10.0), (0.030, 12.4), "fine"),
         ((0.010, 10.0), (0.030, 12.6), "coarse"),
+        ((0.010, 10.0), (0.060, 30.0), "fine"),
     ],
 )
 def test_the_rule(fine: tuple[float, float], coarse: tuple[float, float], best: str) -> None:
