@@ -120,7 +120,7 @@ class ModelWriter:
     @property
     def calibration(self) -> dict[str, Any] | None:
         """What calibrating found, once the graph is written."""
-        return summary(self._weights.choices) if isinstance(self._weights, CalibratedWeights) else None
+        return summary(self._weights) if isinstance(self._weights, CalibratedWeights) else None
 
     @property
     def findings(self) -> Mapping[str, Any]:

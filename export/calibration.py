@@ -1,6 +1,5 @@
 """Weights prepared for a format by what each layer reads of real text; the graph stays as it is."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.export.architecture import Architecture
 from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.linear import Calibrated
+from specdec_onnx.export.linear import Calibrated, RowwiseInt8
 from specdec_onnx.export.reference import FloatModel
 from specdec_onnx.export.smoothing import Choice, choose
 from specdec_onnx.export.weights import Layer, Weights
@@ -16,6 +15,9 @@ from specdec_onnx.export.weights import Layer, Weights
 Array = NDArray[np.float32]
 
 _KINDS = ("qkv", "output", "gate_up", "down")
+TOLERATED_ERROR = 0.01
+"""Squared error of a w8a8 layer, as a share of what it gives, from which its activations are left in float."""
+
 _HEADS = ("logits", "logits.unbounded", "trimmed_logits", "trimmed_logits.unbounded")
 
 
@@ -36,6 +38,7 @@ class CalibratedWeights(Weights):
         self._x = self._residual = np.zeros(0, np.float32)
         self._ready: Array | None = None
         self.choices: dict[str, Choice] = {}
+        self.spared: list[str] = []
 
     def embedding(self) -> Array:
         """As it is; the texts start here."""
@@ -76,7 +79,6 @@ class CalibratedWeights(Weights):
             return super().final_norm()
         choice = choose(self._format, rows.reshape(-1, rows.shape[-1]), self._ready)
         self._ready *= self._note("head", choice)
-        self._format.importance.update(dict.fromkeys(_HEADS, choice.importance))
         return super().final_norm() / choice.scales
 
     def head(self) -> Array:
@@ -121,9 +123,13 @@ class CalibratedWeights(Weights):
             layer.gate_up_bias[len(scales) :] /= scales
 
     def _note(self, name: str, choice: Choice) -> Array:
-        """Remember what was chosen, and tell the format what matters; returns the scales."""
+        """Remember what was chosen, and tell the format what the layer reads; returns the scales."""
         self.choices[name] = choice
-        self._format.importance.update({name: choice.importance, f"{name}.unbiased": choice.importance})
+        names = _HEADS if name == "head" else (name, f"{name}.unbiased")
+        self._format.importance.update(dict.fromkeys(names, choice.importance))
+        if isinstance(self._format, RowwiseInt8) and choice.after > TOLERATED_ERROR:
+            self._format.spared.update(names)
+            self.spared.append(name)
         return choice.scales
 
 
@@ -133,16 +139,18 @@ def _carried(channels: int) -> Choice:
     return Choice(ones, ones, "carried over", 0.0, 0.0)
 
 
-def summary(choices: Mapping[str, Choice]) -> dict[str, Any]:
-    """What was chosen, as report.json holds it: how often each rule, and the mean error of each kind of layer."""
+def summary(weights: CalibratedWeights) -> dict[str, Any]:
+    """What was chosen, as report.json holds it: how often each rule, the mean error of each kind of layer, exceptions."""
+    choices = weights.choices
     kinds: dict[str, list[Choice]] = {}
     for name, choice in choices.items():
         kinds.setdefault(name.rpartition(".")[2], []).append(choice)
     rules = [choice.rule for choice in choices.values()]
-    return {
+    found: dict[str, Any] = {
         "rules": {rule: rules.count(rule) for rule in sorted(set(rules))},
-        "error": {kind: _errors(found) for kind, found in kinds.items()},
+        "error": {kind: _errors(choices) for kind, choices in kinds.items()},
     }
+    return found | ({"float_activations": weights.spared} if weights.spared else {})
 
 
 def _errors(choices: list[Choice]) -> dict[str, float]:

@@ -69,11 +69,13 @@ class RowwiseInt8:
     are faster. A signed model that meets such a processor is converted when it is loaded, since the runtime asks for
     ONNX Runtime's precise mode (`session.x64quantprecision`; it wants a named zero point for every weight).
     Rows never meet: each has its own scale, so a drafted token cannot change the logits of an earlier one.
+    Layers named in `spared` keep float activations (int8 weights in blocks): their inputs do not fit 127 steps.
     """
 
     name: str = "w8a8"
     signed: bool = True
     importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
+    spared: set[str] = field(default_factory=set, compare=False)
 
     def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
         """What the nodes compute, in float arithmetic."""
@@ -83,6 +85,8 @@ class RowwiseInt8:
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
+        if name in self.spared:
+            return WeightOnly(8, 32).linear(graph, x, weight, name)
         rows, peak = self._quantize_rows(graph, x, name)
         scales = column_scales(weight)
         kind, zero = (np.int8, 0) if self.signed else (np.uint8, _ZERO_POINT)

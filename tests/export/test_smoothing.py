@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 from support.graphs import GraphRunner
 from support.reference import reference_logits
 from support.tiny import TinyCheckpoint, tiny_checkpoint
 
-from specdec_onnx.export import corpus
+from specdec_onnx.export import calibration, corpus
 from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.block import Block
 from specdec_onnx.export.calibration import CalibratedWeights
@@ -149,6 +150,25 @@ def test_smoothing_is_the_default_and_brings_the_export_closer(tmp_path: Path) -
         assert sum(found["rules"].values()) == 9
         assert set(found["error"]) == {"qkv", "output", "gate_up", "down", "head"}
         assert json.loads((smooth / "specdec.json").read_text())["calibration"] == found
+
+
+def test_layers_that_stay_bad_keep_float_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = loud_checkpoint()
+    choices = CalibratedWeights(checkpoint, read_architecture(checkpoint.config), RowwiseInt8(), TOKENS)
+    assert choices.spared == []
+    reference = export_model(checkpoint, tmp_path / "fp32", format="fp32")
+    logits = GraphRunner(reference).logits(text_tokens(open_model(reference), 120))
+    found = {}
+    for name, tolerated in (("none", 1.0), ("all", 0.0)):
+        monkeypatch.setattr(calibration, "TOLERATED_ERROR", tolerated)
+        folder = export_model(checkpoint, tmp_path / name)
+        products = [node.op_type for node in onnx.load(folder / "onnx/model.onnx").graph.node]
+        spared = read_report(folder)["calibration"].get("float_activations", [])
+        found[name] = [products.count(kind) for kind in ("MatMulIntegerToFloat", "MatMulNBits")]
+        found[name] += [len(spared), compare(logits, open_model(folder)).kl_mean]
+    assert found["none"][:3] == [9, 0, 0]
+    assert found["all"][:3] == [0, 9, 9]
+    assert found["all"][3] < found["none"][3]
 
 
 def test_the_switch() -> None:
