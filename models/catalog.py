@@ -56,7 +56,9 @@ class CatalogFile:
     def read(cls, entry: Mapping[str, Any]) -> Self:
         """From its table in catalog.toml."""
         kinds = {"mirror": Mirror, "vocabulary": Vocabulary}
-        return cls(**{key: kinds[key](**value) if key in kinds else value for key, value in entry.items()})
+        return cls(
+            **{key: kinds[key](**value) if key in kinds and value else value for key, value in entry.items()}
+        )
 
 
 @dataclass(frozen=True)

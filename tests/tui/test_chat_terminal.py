@@ -42,6 +42,9 @@ class Terminal:
         ]
         line = shlex.join(["env", *environment]) + f" {command}; echo left with $?; sleep 600"
         self.tmux("-f", os.devnull, "new-session", "-d", "-x", "100", "-y", "30", line)
+        while not self.tmux("list-sessions"):  # a server that is still going takes the new session with it
+            time.sleep(0.1)
+            self.tmux("-f", os.devnull, "new-session", "-d", "-x", "100", "-y", "30", line)
 
     def text(self) -> str:
         return self.tmux("capture-pane", "-p")
