@@ -11,6 +11,7 @@ import pytest
 from rich.color import ColorSystem
 from support.chat_app import chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
+from textual import events
 from textual.widgets import Button, OptionList, ProgressBar, Static
 
 from specdec_onnx.models.errors import SpecdecError
@@ -61,6 +62,64 @@ async def test_a_machine_without_a_model_is_offered_the_catalog(tmp_path: Path) 
         await until(lambda: screen.conversation.line)
         await idle(app)
         assert screen.conversation.line[-1].text == "hello"
+
+
+@pytest.mark.parametrize("ending", ["success", "failure", "cancel"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "tab", "away"])
+async def test_the_prompt_has_the_focus_after_preparing(tmp_path: Path, ending: str, meanwhile: str) -> None:
+    go_on, session = threading.Event(), ScriptedSession(["hello"])
+
+    def prepare(name: str, folder: Path, report: Report) -> None:
+        while not go_on.wait(0.01):
+            report("downloading", 1, 2)
+        if ending == "failure":
+            raise SpecdecError("could not download it", "no network", "try again")
+        folder.mkdir(parents=True)
+
+    app = chat_app(tmp_path, opener=lambda pair, device: session, prepare=prepare)
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = screen_of(app)
+        offer, job = screen.query_one("#welcome-list", OptionList), screen.query_one(JobBar)
+        await until(lambda: offer.display and offer.option_count == 2)
+        await pilot.press("h", "i", "tab", "down", "enter")
+        await until(lambda: job.running)
+        if meanwhile != "nothing":
+            offer.focus()
+            await until(lambda: screen.focused is offer)
+        if meanwhile == "away":
+            app.post_message(events.AppBlur())
+            await until(lambda: screen.focused is None)
+        if ending == "cancel":
+            cancel = job.query_one("#job-cancel", Button)
+            cancel.focus()
+            await pilot.press("enter")
+        go_on.set()
+        await until(lambda: not job.display)
+        await until(lambda: ending != "success" or not offer.display)
+        await pilot.pause()
+        if meanwhile == "away":
+            app.post_message(events.AppFocus())
+        await until(lambda: screen.focused is screen.prompt)
+        await pilot.press("!")
+        assert screen.prompt.text == "hi!"
+        if ending == "success":
+            await pilot.press("enter")
+            await until(lambda: screen.conversation.line)
+            await idle(app)
+            assert [turn.text for turn in screen.conversation.line] == ["hi!", "hello"]
+
+
+async def test_hiding_what_has_the_focus_gives_it_to_the_prompt(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        job = screen.query_one(JobBar)
+        job.display = True
+        await pilot.pause()
+        job.query_one("#job-cancel", Button).focus()
+        await until(lambda: screen.focused is not screen.prompt)
+        job.display = False
+        await until(lambda: screen.focused is screen.prompt)
 
 
 async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class ChatScreen(Places):
     def on_mount(self) -> None:
         """Show the page at once, then start loading behind it."""
         self.services.host.changed = self._tell_of_host
+        self.keep_focus()
         self._arrange(0)
         self.refresh_bars()
         self.call_after_refresh(self.start)
@@ -102,8 +103,9 @@ class ChatScreen(Places):
 
     @on(Welcome.Chosen)
     def chosen_to_get(self, event: Welcome.Chosen) -> None:
-        """A catalog entry was picked on the empty page."""
+        """A catalog entry was picked on the empty page; the question can be typed meanwhile."""
         self.get_pair(event.name)
+        self.prompt.focus()
 
     @on(JobBar.Done)
     def got(self, event: JobBar.Done) -> None:
@@ -115,6 +117,14 @@ class ChatScreen(Places):
     def failed(self, event: JobBar.Failed) -> None:
         """Say why there is no pair."""
         self.report(event.error)
+
+    @on(JobBar.Done)
+    @on(JobBar.Failed)
+    @on(JobBar.GivenUp)
+    def job_ended(self) -> None:
+        """Back to the prompt, but not away from a turn that is being read."""
+        if self.transcript.focused_turn() is None:
+            self.prompt.focus()
 
     def _arrange(self, turns: int) -> None:
         self.query_one(Welcome).display = turns == 0

@@ -44,6 +44,16 @@ class ChatBase(Screen[None]):
         yield StatisticsBar(id="statistics")
         yield Footer(compact=True)
 
+    def keep_focus(self) -> None:
+        """Watch what has the keyboard; Textual leaves it with nothing when that is hidden or removed."""
+        self.watch(self, "focused", self._settle_focus, init=False)
+        self.watch(self.app, "app_focus", self._settle_focus, init=False)
+
+    def _settle_focus(self) -> None:
+        # What had the focus when the terminal lost it gets it back, even if it was hidden in between.
+        if self.app.app_focus and self.query("#prompt") and self.focused not in self.focus_chain:
+            self.prompt.focus()
+
     @property
     def transcript(self) -> Transcript:
         """The scrolling turns."""
