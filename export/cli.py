@@ -26,7 +26,8 @@ def build_parser() -> argparse.ArgumentParser:
         prog="specdec-export",
         description="Turn a checkpoint into a quantized ONNX model, or two into a pair.",
         epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, a folder with "
-        "safetensors and config.json, or a model on the hub: org/name, org/name@revision, org/name/FILE.gguf.",
+        "safetensors and config.json, or a model on the hub: org/name, org/name@revision, org/name/FILE.gguf. "
+        "`specdec-export inspect DIR` shows the report of an export again.",
     )
     parser.add_argument("source", metavar="SOURCE", help="the model, which becomes the target of a pair")
     parser.add_argument(
@@ -35,7 +36,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="the small model that drafts for it; 'auto' takes one from the catalog by vocabulary and size, "
         "'none' for no draft",
     )
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to make")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", type=_folder, required=True, help="the folder to make"
+    )
     parser.add_argument(
         "--target-format",
         metavar="F",
@@ -124,6 +127,8 @@ def run(args: argparse.Namespace) -> int:
     from specdec_onnx.export.report import decisions, read_report, render
     from specdec_onnx.export.sources import resolve
 
+    options = options_of(args)
+    options.target(), options.draft()  # a format that does not exist is no reason to download
     progress = ProgressLine()
     try:
         target, draft = resolve(args.source, args.draft, progress, progress.say)
@@ -131,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
             target,
             draft,
             args.output,
-            options_of(args),
+            options,
             measure=not args.no_measure,
             force=args.force,
             progress=progress,
@@ -170,6 +175,8 @@ def inspect(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
     parser.add_argument("folder", metavar="DIR", type=Path, help="what specdec-export wrote")
     folder = parser.parse_args(words).folder
+    if not folder.is_dir():
+        raise SpecdecError(f"there is no folder {folder}", fix="give a folder that specdec-export made")
     report = read_report(folder)
     if "export_seconds" not in report:
         raise SpecdecError(
@@ -177,6 +184,12 @@ def inspect(words: Sequence[str]) -> int:
         )
     print("\n".join([render(report), *decisions(report)]))
     return 0
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return Path(text)
 
 
 def _count(text: str) -> int:

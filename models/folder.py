@@ -120,7 +120,9 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
         path, graph = (path.parent.parent if path.parent.name == "onnx" else path.parent), path
     if not path.is_dir():
         raise SpecdecError(
-            f"{path} is not a folder", "nothing is there" if not path.exists() else "it is a file"
+            f"{path} is not a folder",
+            "it is a file" if path.exists() else "nothing is there",
+            "give a folder that specdec-export made; it takes checkpoints, .gguf files too",
         )
     genai = read_json(path / "genai_config.json")
     return ModelFolder(

@@ -1,7 +1,7 @@
 """The public face: load a model or a pair once, then stream answers from it."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,22 @@ def load(
     mode: str = "auto",
     threads: int = 0,
     context: int | None = None,
+    on_measure: Callable[[], None] | None = None,
 ) -> "Engine":
     """Open the pair (or single model) at `path`, ready to answer.
 
     `draft` names a draft model for a single model; `device` is cpu, cuda, dml, webgpu or auto (the fastest by
     measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
     0 means the physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures
-    what forward passes cost and tests exactness (seconds; kept). Raises SpecdecError, also when memory won't do.
+    what forward passes cost and tests exactness (seconds; kept), after a call of `on_measure`. Raises SpecdecError,
+    also when memory won't do.
     """
+    if threads < 0:
+        raise SpecdecError(
+            f"{threads} threads are not possible", fix="give a positive number, or 0 for all cores"
+        )
     pair = open_pair(Path(path), Path(draft) if draft else None)
-    loader = Loader(context_limit(pair.target, context), threads)
+    loader = Loader(context_limit(pair.target, context), threads, on_measure)
     draft_device = draft_device or device
     loader.check(pair, device, draft_device)
     if pair.draft is not None:
@@ -147,7 +153,7 @@ class Engine:
             raise SpecdecError(
                 f"the prompt has {len(tokens)} tokens, the context has room for {self.context}",
                 "an answer needs room too",
-                "shorten the prompt, or load the model with a larger context",
+                "shorten the prompt, or load the model with a larger context (--context)",
             )
         if not all(0 <= token < self._vocab_size for token in tokens):
             raise SpecdecError(f"a token id is outside the vocabulary of {self._vocab_size}")

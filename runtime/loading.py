@@ -22,8 +22,8 @@ DEFAULT_CONTEXT = 8192
 class Loader:
     """Opens models with room for `context` tokens on `threads` threads."""
 
-    def __init__(self, context: int, threads: int = 0) -> None:
-        self.context, self.threads = context, threads
+    def __init__(self, context: int, threads: int = 0, on_measure: Callable[[], None] | None = None) -> None:
+        self.context, self.threads, self._on_measure = context, threads, on_measure
         self._ahead: Future[Decoder] | None = None
 
     def open_ahead(self, draft: ModelFolder, device: str) -> None:
@@ -40,7 +40,7 @@ class Loader:
             decoder = self._open(model, place, exact=True)
             if self._ahead is not None:
                 wait([self._ahead])  # nothing else may run while costs are measured
-            return decoder, profile_target(model, decoder, place.fingerprint, self.threads)
+            return decoder, profile_target(model, decoder, place.fingerprint, self.threads, self._on_measure)
 
         known = partial(self._known, model, target_cost, exact=True)
         return Placer(opener, lambda profile: target_cost(profile.curve), known).place(device)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,19 @@ class Profile:
     identity: Identity
 
 
-def profile_target(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Profile:
-    """Costs and exactness of a target: stored ones, or measured now (a few seconds); settles how its passes are cut."""
+def profile_target(
+    model: ModelFolder,
+    decoder: Decoder,
+    device: str,
+    threads: int,
+    on_measure: Callable[[], None] | None = None,
+) -> Profile:
+    """Costs and exactness of a target: stored ones, or measured now (seconds); settles how its passes are cut."""
     file = _file(model, device, threads, decoder.exact)
     if stored := _recall(file, decoder):
         return Profile(_curve(stored), Identity(stored["max_difference"]))
+    if on_measure is not None:
+        on_measure()
     settle_width(decoder)
     identity = settle_padding(decoder)
     profile = Profile(measure_curve(decoder, TARGET_WIDTHS), identity)

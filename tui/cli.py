@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from errno import ENOSPC
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -63,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered must not raise again when the interpreter closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         return CLOSED_PIPE
     except Exception as error:
         if os.environ.get("SPECDEC_DEBUG"):
@@ -73,8 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _flushed(code: int) -> int:
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed by the shell
+        sys.stdout.flush()
     return code
+
+
+def _give_up_stdout() -> None:
+    """What is still buffered must not raise again when the interpreter closes stdout."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _never_fail_to_print() -> None:
@@ -92,6 +99,11 @@ def _report(error: Exception) -> int:
         print(f"the package {error.name} is not installed", file=sys.stderr)
         print("  try: pip install 'specdec-onnx[all]', which has what every command needs", file=sys.stderr)
         return BAD_INPUT
+    if isinstance(error, OSError) and error.errno == ENOSPC:
+        print(f"cannot write: {error.strerror}", file=sys.stderr)
+        print("  try: make room, or write somewhere else", file=sys.stderr)
+        _give_up_stdout()
+        return INTERNAL
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
     print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
     return INTERNAL

@@ -1,6 +1,7 @@
 """Command-line options that several commands share, and what they turn into."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 MODES = ("plain", "suffix", "draft", "auto")
 
 SAMPLING: dict[str, tuple[type, str]] = {
-    "max_new_tokens": (int, "stop after N new tokens"),
+    "max_new_tokens": (int, "stop after N new tokens (512; bench: 96)"),
     "temperature": (float, "0 takes the likeliest token each time"),
     "top_k": (int, "sample among the N likeliest tokens only"),
     "top_p": (float, "sample among the likeliest tokens that hold this much probability"),
@@ -87,4 +88,10 @@ def load_engine(args: argparse.Namespace) -> "Engine":
         draft_device=args.draft_device,
         threads=args.threads,
         context=args.context,
+        on_measure=say_measuring,
     )
+
+
+def say_measuring() -> None:
+    """Tell why the first load of a pair takes longer."""
+    print("measuring what a pass costs on this machine (the first time only)", file=sys.stderr)

@@ -14,12 +14,13 @@ def folder_of(name: str) -> Path:
 def exported() -> list[str]:
     """Names of the pairs that were exported to the home folder."""
     folder = pairs_folder()
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
 def locate(pair: str) -> Path:
     """The folder meant by PAIR, a path or the name of an exported pair; SpecdecError when there is neither."""
-    if Path(pair).exists():
+    if pair and Path(pair).exists():
         return Path(pair)
     if pair in exported():
         return folder_of(pair)

@@ -110,6 +110,22 @@ def test_bad_numbers_are_usage_errors(words: list[str], capsys: pytest.CaptureFi
     assert "positive whole number" in capsys.readouterr().err
 
 
+def test_a_format_is_checked_before_anything_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sources, "fetch", lambda *_: pytest.fail("fetched"))
+    assert run("smollm2-135m", "-o", tmp_path / "out", "--target-format", "int5") == 2
+    assert "unknown format 'int5'" in capsys.readouterr().err
+
+
+def test_an_empty_folder_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("big.gguf", "-o", "")
+    assert caught.value.code == 2
+    assert run("inspect", "nowhere") == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+
+
 def test_an_interrupt_is_quiet(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -127,6 +127,15 @@ def test_settings_reach_the_engine(engine: ScriptedEngine) -> None:
     assert {call.prompt for call in engine.calls} == {"code 0"}
 
 
+@pytest.mark.parametrize("out", ["nowhere/out.json", "pair"])
+def test_a_file_that_cannot_be_written_is_told_first(
+    engine: ScriptedEngine, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", out]) == 2
+    said = capsys.readouterr()
+    assert f"cannot write {out}" in said.err and not said.out
+
+
 def test_the_table_is_stdout_unless_the_json_is(
     engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:

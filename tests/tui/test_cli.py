@@ -1,6 +1,7 @@
 """The `specdec` command line: exit codes, messages, no tracebacks."""
 
 import argparse
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,6 +85,15 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2 and "usage: specdec" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), (">/dev/full", 1)])
+def test_no_place_for_the_output(redirection: str, code: int) -> None:
+    line = f"{shlex.quote(sys.executable)} -m specdec_onnx.tui.cli doctor {redirection}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr and "SPECDEC_DEBUG" not in done.stderr
+    assert ("cannot write" in done.stderr) == bool(code)
 
 
 def test_a_closed_pipe_is_quiet() -> None:

@@ -23,6 +23,7 @@ def test_a_path_is_itself(tmp_path: Path) -> None:
 
 def test_a_name_is_an_exported_pair(home: Path) -> None:
     (home / "pairs" / "smollm2-135m").mkdir(parents=True)
+    (home / "pairs" / ".smollm2-135m.partial-1").mkdir()
     assert exported() == ["smollm2-135m"]
     assert locate("smollm2-135m") == folder_of("smollm2-135m") == home / "pairs" / "smollm2-135m"
 
@@ -31,6 +32,11 @@ def test_a_catalog_name_that_was_not_exported_says_how() -> None:
     with pytest.raises(SpecdecError, match="no pair has been exported") as caught:
         locate("smollm2-135m")
     assert caught.value.fix == f"specdec-export smollm2-135m -o {folder_of('smollm2-135m')}"
+
+
+def test_an_empty_name_is_no_pair() -> None:
+    with pytest.raises(SpecdecError, match="no pair at ''"):
+        locate("")
 
 
 def test_anything_else_lists_what_there_is(home: Path) -> None:

@@ -68,7 +68,9 @@ def test_options_that_were_not_given_keep_their_defaults(engine: ScriptedEngine)
     assert engine.calls[0].parameters == Parameters()
 
 
-def test_loading_gets_the_engine_options(monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine) -> None:
+def test_loading_gets_the_engine_options(
+    monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
     seen: dict[str, Any] = {}
 
     def load(path: Path, **options: Any) -> ScriptedEngine:
@@ -78,6 +80,8 @@ def test_loading_gets_the_engine_options(monkeypatch: pytest.MonkeyPatch, engine
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", load)
     options = "--draft other --device cpu --draft-device webgpu --threads 2 --context 512"
     main(["run", "pair", "Hi", *options.split()])
+    seen.pop("on_measure")()
+    assert "first time" in capsys.readouterr().err
     assert seen == {
         "path": Path("pair"),
         "draft": Path("other"),
@@ -104,6 +108,15 @@ def test_raw_text_keeps_its_last_newline(engine: ScriptedEngine, monkeypatch: py
     monkeypatch.setattr("sys.stdin", Pipe("def f():\n"))
     main(["run", "pair", "--raw"])
     assert (engine.calls[0].prompt, engine.calls[0].raw) == ("def f():\n", True)
+
+
+def test_a_prompt_that_is_not_utf_8(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped = io.TextIOWrapper(io.BytesIO(b"\xff\xfe bad"), "utf-8", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", piped)
+    assert main(["run", "pair"]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
 
 
 def test_no_prompt_at_all(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Where a benchmark's figures go: a table for people, JSON for programs."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,20 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from specdec_onnx.models.errors import SpecdecError
+
+
+def require_writable(*outs: str | Path | None) -> None:
+    """SpecdecError for a file, "-" aside, that could not be written once all is measured."""
+    for out in outs:
+        folder = Path(out or ".").parent
+        if out in (None, "-"):
+            continue
+        if Path(str(out)).is_dir():
+            raise SpecdecError(f"cannot write {out}", "it is a folder", "name a file")
+        if not folder.is_dir():
+            raise SpecdecError(f"cannot write {out}", f"there is no folder {folder}", "make it first")
+        if not os.access(folder, os.W_OK):
+            raise SpecdecError(f"cannot write {out}", f"{folder} is closed to you", "name another file")
 
 
 def report(

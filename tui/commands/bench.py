@@ -69,13 +69,14 @@ def add_prompt_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and report; progress goes to stderr. What was measured before a Ctrl-C is still reported."""
     from specdec_onnx.tui.bench.noise import Watch
-    from specdec_onnx.tui.bench.output import report
+    from specdec_onnx.tui.bench.output import report, require_writable
     from specdec_onnx.tui.bench.session import Session, forward_costs
     from specdec_onnx.tui.bench.table import tables
     from specdec_onnx.tui.options import load_engine, parameters
 
     positive("--limit", args.limit)
     positive("--repeat", args.repeat)
+    require_writable(args.json)
     prompts, settings = _prompts(args), parameters(args, max_new_tokens=MAX_NEW_TOKENS)
     _check_opponent(args, settings)
     watch = Watch()

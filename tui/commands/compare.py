@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure each place in processes of its own, report what was found and what went wrong."""
     from specdec_onnx.models.pair import open_pair
     from specdec_onnx.tui.bench.noise import Watch
-    from specdec_onnx.tui.bench.output import report, write
+    from specdec_onnx.tui.bench.output import report, require_writable, write
     from specdec_onnx.tui.compare.page import page, require_charts
     from specdec_onnx.tui.compare.session import figures, gather
     from specdec_onnx.tui.compare.spec import default_places, read_places
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
     positive("--repeat", args.repeat)
     positive("--max-new-tokens", args.max_new_tokens)
+    require_writable(args.json, args.html)
     if args.html:
         require_charts()
     places = read_places(args.devices or default_places())

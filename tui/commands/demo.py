@@ -73,13 +73,14 @@ def run(args: argparse.Namespace) -> int:
     from rich.markup import escape
 
     from specdec_onnx.runtime.engine import load
+    from specdec_onnx.tui.options import say_measuring
     from specdec_onnx.tui.prepare import prepare
     from specdec_onnx.tui.side_by_side import side_by_side
 
     show = LOOKUP if args.small else CODING
     folder = prepare(show.pair)
-    print(f"loading {folder} (the first time, also measuring what it costs on this machine)", file=sys.stderr)
-    engine = load(folder, threads=args.threads)
+    print(f"loading {folder}", file=sys.stderr)
+    engine = load(folder, threads=args.threads, on_measure=say_measuring)
     prompt = args.prompt or show.prompt
     _warm_up(engine, show.mode)
     console = Console()

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
         findings["memory"] = _memory(args)
         print(f"needs about {findings['memory']['text']}", file=sys.stderr)
-        print("loading (the first time, also measuring what it costs on this machine)", file=sys.stderr)
+        print("loading", file=sys.stderr)
         findings["pair"] = _pair(load_engine(args), args.threads)
     if args.json:
         print(json.dumps(findings, indent=2, ensure_ascii=False))

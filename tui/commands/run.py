@@ -53,8 +53,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _prompt(given: str | None, *, raw: bool) -> str:
     """The words of the command line, then what is piped in (to the last newline when raw)."""
-    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
-    text = "\n\n".join(part for part in (given, piped if raw else piped.rstrip("\n")) if part)
+    try:
+        piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+        text = "\n\n".join(part for part in (given, piped if raw else piped.rstrip("\n")) if part)
+        text.encode()
+    except UnicodeError as error:
+        raise SpecdecError(
+            "the prompt is not UTF-8 text", str(error), "convert it, with iconv for example"
+        ) from error
     if not text.strip():
         raise SpecdecError("there is no prompt", fix='specdec run PAIR "your prompt", or pipe text in')
     return text
