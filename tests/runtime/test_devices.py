@@ -193,3 +193,14 @@ def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(footprint, "available_memory", lambda: 10**6)
     with pytest.raises(SpecdecError, match="not enough memory"):
         load(export_tiny(tmp_path / "tiny"))
+
+
+def test_measuring_is_announced_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
+    folder, said = export_tiny(tmp_path / "model"), []
+    first = load(folder, on_measure=lambda: said.append("measuring"))
+    again = load(folder, on_measure=lambda: said.append("measuring"))
+    assert said == ["measuring"]
+    assert again.profile.curve.seconds == first.profile.curve.seconds
+    with pytest.raises(SpecdecError, match="-1 threads"):
+        load(folder, threads=-1)
