@@ -1,6 +1,7 @@
 """The first minute: no model, a download, a damaged history, few colours, every action in the palette."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from textual import events
 from textual.widgets import Button, OptionList, ProgressBar, Static
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui import cli
 from specdec_onnx.tui.commands_table import COMMANDS
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.preferences import Preferences
@@ -276,6 +278,23 @@ def test_without_a_terminal_the_way_out_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and "no terminal" in done.stderr and "specdec run" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["99999999", "65536", "0", "-1"])
+def test_a_port_that_does_not_exist_is_named(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["chat", "pair", "--serve", "--port", port]) == 2
+    said = capsys.readouterr()
+    assert f"there is no port {port}\n" in said.err and "from 1 to 65535" in said.err and not said.out
+
+
+def test_a_port_in_use_is_named_and_nothing_is_served(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("textual_serve")
+    with socket.create_server(("localhost", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert cli.main(["chat", "pair", "--serve", "--port", port]) == 2
+    said = capfd.readouterr()
+    assert f"can't be served at localhost, port {port}\n" in said.err and "in use" in said.err
+    assert "--port" in said.err and "Traceback" not in said.err and not said.out
 
 
 async def test_ctrl_q_mid_answer_ends_it_and_leaves(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 import argparse
 import shlex
 import sys
+from errno import EADDRINUSE
 from functools import partial
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.settings import DEVICES
 
 PORT = 8000
+PORTS = range(1, 65536)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the chat until it is left."""
+    if args.port not in PORTS:
+        raise SpecdecError(
+            f"there is no port {args.port}", fix=f"choose a --port from {PORTS[0]} to {PORTS[-1]}"
+        )
     return _serve(args) if args.serve else _chat(args)
 
 
@@ -79,8 +85,27 @@ def _serve(args: argparse.Namespace) -> int:
         raise SpecdecError(
             "--serve needs the package textual-serve", str(error), "pip install 'specdec-onnx[tui]'"
         ) from error
-    Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
+    try:
+        _check_free(args.host, args.port)  # the server itself finds out after it has said that it serves
+        Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
+    except OSError as error:
+        raise SpecdecError(
+            f"the chat can't be served at {args.host}, port {args.port}",
+            error.strerror or str(error),
+            "choose another --port or --host",
+        ) from error
     return 0
+
+
+def _check_free(host: str, port: int) -> None:
+    import socket
+
+    for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            socket.create_server((str(address[0]), port), family=family).close()
+        except OSError as error:
+            if error.errno == EADDRINUSE:
+                raise
 
 
 def inner_command(args: argparse.Namespace) -> str:
