@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class EngineSession:
     """A `Session` over a loaded engine."""
 
-    def __init__(self, engine: "Engine", name: str, device: str) -> None:
+    def __init__(self, engine: "Engine", name: str) -> None:
         from specdec_onnx.runtime.transcript import Transcript
 
-        self.name, self.device = name, device
+        self.name, self.device = name, engine.placements["target"].device
         self.modes, self.context = engine.modes, engine.context
         self.exactness = str(engine.identity)
         self._engine, self._suffix = engine, engine.speculation.suffix()
@@ -91,4 +91,4 @@ def open_session(
     models = open_pair(pair, draft)
     step_back()
     engine = load(models.path, draft=draft, device=device, threads=threads, context=context)
-    return EngineSession(engine, Path(pair).resolve().name, device)
+    return EngineSession(engine, Path(pair).resolve().name)

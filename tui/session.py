@@ -51,6 +51,10 @@ class Session(Protocol):
         """Formats and device in a few words."""
 
     @property
+    def device(self) -> str:
+        """Where the target runs; for device `auto`, the one that was chosen."""
+
+    @property
     def modes(self) -> tuple[str, ...]:
         """The ways to decode that this pair offers, "plain" among them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.parameters import Parameters
 
-DEVICES = ("cpu", "cuda", "dml", "webgpu")
+DEVICES = ("cpu", "cuda", "dml", "webgpu", "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

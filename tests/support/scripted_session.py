@@ -14,7 +14,7 @@ SOURCES: tuple[Source, ...] = ("suffix", "draft", "draft")
 class ScriptedSession:
     """Each word is a token; rounds of `width` words, the last word of each from the target."""
 
-    name, about, exactness = "scripted-pair", "w8a8 + int4 · cpu", "bit-identical"
+    name, about, exactness, device = "scripted-pair", "w8a8 + int4 · cpu", "bit-identical", "cpu"
 
     def __init__(
         self,

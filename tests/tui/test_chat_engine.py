@@ -7,17 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.chat_app import answered, chat_app, screen_of
+from support.chat_app import answered, chat_app, screen_of, until
 from support.tiny import export_tiny_pair
+from textual.widgets import Select, Static
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.device import AUTO, PROVIDERS
+from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.commands import chat
 from specdec_onnx.tui.engine_session import EngineSession, open_session
 from specdec_onnx.tui.inventory import describe
 from specdec_onnx.tui.pieces import counts
 from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.screens.settings import SettingsScreen
 from specdec_onnx.tui.session import Request
-from specdec_onnx.tui.settings import DEFAULTS
+from specdec_onnx.tui.settings import DEFAULTS, DEVICES
+from specdec_onnx.tui.widgets.bars import TopBar
 
 SETTINGS = replace(DEFAULTS, max_new_tokens=24)
 ASKED = [{"role": "user", "content": "some text"}]
@@ -105,6 +110,28 @@ def test_what_the_picker_says_of_a_pair(pair: Path, session: EngineSession) -> N
 def test_a_device_that_is_not_there_is_named(pair: Path) -> None:
     with pytest.raises(SpecdecError, match="dml"):
         open_session(str(pair), "dml")
+
+
+async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path) -> None:
+    parser = argparse.ArgumentParser()
+    chat.add_arguments(parser)
+    app = chat_app(tmp_path, opener=open_session)
+    app = ChatApp(app.services, device=parser.parse_args(["--device", "auto"]).device)
+    app.services.extra_pairs = [pair]
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
+        assert app.services.host.state.device == "auto"
+        await pilot.pause()
+        assert "Self-test on cpu" in str(screen.query_one("#welcome-text", Static).render())
+        assert screen.query_one(TopBar).model.endswith(" · cpu")
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, SettingsScreen))
+        assert app.screen.query_one(Select).value == "auto"
+
+
+def test_chat_and_engine_know_the_same_devices() -> None:
+    assert set(DEVICES) == {*PROVIDERS, AUTO}
 
 
 async def test_the_whole_app_over_the_engine(tmp_path: Path, pair: Path) -> None:

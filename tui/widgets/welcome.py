@@ -52,7 +52,9 @@ class Welcome(Vertical):
         empty = not state.pair and self.first_choice() is None
         text = NO_MODEL if empty else READY
         if state.session is not None:
-            text += f"\nSelf-test on {state.device}, speculative against plain: {state.session.exactness}"
+            text += (
+                f"\nSelf-test on {state.session.device}, speculative against plain: {state.session.exactness}"
+            )
         self.query_one("#welcome-text", Static).update(text)
         entries = self.query_one(OptionList)
         entries.display = empty
