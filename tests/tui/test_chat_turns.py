@@ -6,6 +6,7 @@ import pytest
 from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.pilot import Pilot
+from textual.widgets._toast import Toast
 
 from specdec_onnx.tui import clipboard
 from specdec_onnx.tui.app import ChatApp
@@ -57,6 +58,20 @@ async def test_editing_asks_again_on_another_branch(tmp_path: Path) -> None:
         assert texts(screen) == ["Changed", "three"]
         await press(app, pilot, "alt+left")
         assert texts(screen) == ["First", "one", "Second", "two"]
+
+
+async def test_that_an_answer_is_under_way_is_said_once_and_until_it_ends(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["word " * 40], hold_after=2))
+    app.NOTIFICATION_TIMEOUT = 3600  # what goes does not go by itself
+    async with app.run_test(notifications=True) as pilot:
+        screen = await under_way(app)
+        screen.notify("another")
+        await pilot.press("ctrl+r", "ctrl+r")
+        await until(lambda: len(screen.query(Toast)) == 2)
+        assert [note.title for note in app._notifications] == ["", "An answer is under way"]
+        await press(app, pilot, "escape")
+        await until(lambda: len(screen.query(Toast)) == 1)
+        assert [note.message for note in app._notifications] == ["another"]
 
 
 async def test_escape_leaves_editing(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from textual.notifications import Notification, Notify
+
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.reply import Reply
@@ -17,6 +19,7 @@ class Answering(ChatBase):
     """One answer at a time; the screen only ever reads what the engine's thread has left for it."""
 
     _frame = 0
+    _busy: Notification | None = None
 
     async def begin(self, answer: Turn, partial: str = "") -> None:
         """Have the engine write `answer`, from `partial` on."""
@@ -71,8 +74,22 @@ class Answering(ChatBase):
         if (view := self.transcript.answer(reply.turn)) is not None:
             await view.finish(reply.reason or "cancelled", self.figures(reply), remark)
         self.reply = None
+        self._hush()
         self._complain(reply)
         self.refresh_bars()
+
+    def say_busy(self) -> None:
+        """Say, until the answer ends, that it has to end first."""
+        self._hush()
+        self._busy = Notification(
+            "Esc stops it.", "An answer is under way", timeout=self.app.NOTIFICATION_TIMEOUT
+        )
+        self.app.post_message(Notify(self._busy))
+
+    def _hush(self) -> None:
+        if self._busy is not None:
+            self.app.call_later(self.app._unnotify, self._busy)  # behind its own Notify
+            self._busy = None
 
     async def end_answer(self) -> None:
         """Stop the answer under way, if there is one, and put it away with what has come."""

@@ -29,7 +29,7 @@ class TurnActions(Answering):
     def ready(self) -> bool:
         """Whether the branch may change; while an answer is under way it may not."""
         if self.busy:
-            self.notify("Esc stops it.", title="An answer is under way")
+            self.say_busy()
         return not self.busy
 
     async def action_regenerate(self) -> None:
