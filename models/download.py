@@ -9,7 +9,7 @@ from pathlib import Path
 
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.hub import from_hub
+from specdec_onnx.models.hub import extra_missing, from_hub
 from specdec_onnx.models.places import cache_folder
 from specdec_onnx.models.wheels import from_wheels
 
@@ -112,10 +112,6 @@ def _locked(goal: Path) -> Iterator[None]:
     try:
         from filelock import FileLock  # comes with huggingface-hub
     except ImportError:
-        raise SpecdecError(
-            "downloads need the export extra",
-            "huggingface-hub is not installed",
-            "pip install specdec-onnx[export]",
-        ) from None
+        raise extra_missing() from None
     with FileLock(goal.with_name(f"{goal.name}.lock")):
         yield

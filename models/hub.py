@@ -13,6 +13,15 @@ _CONNECT_SECONDS = 4.0
 _CHUNK = 1 << 20
 
 
+def extra_missing() -> SpecdecError:
+    """The error for an installation without huggingface_hub."""
+    return SpecdecError(
+        "downloads need the export extra",
+        "huggingface-hub is not installed",
+        "pip install specdec-onnx[export]",
+    )
+
+
 def from_hub(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
     """Download into `folder`, going on where an earlier try stopped; SpecdecError with one line when it fails."""
     try:

@@ -38,10 +38,16 @@ def predict(model: ModelFolder, capacity: int) -> Footprint:
     """
     config = model.config
     hidden, wide = (int(config.get(key) or 0) for key in ("hidden_size", "intermediate_size"))
-    format = model.facts.get("format")
-    table = (4 if format == "fp32" else 2) * model.vocab_size * hidden if format else 0
+    table = _table_item_bytes(str(model.facts.get("format") or "")) * model.vocab_size * hidden
     working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
     return Footprint(max(0, model.weight_bytes - table), _row_bytes(model) * capacity, working)
+
+
+def _table_item_bytes(format: str) -> int:
+    """Bytes of a number in the embedding table that specdec-export puts beside a format; 0 for others' graphs."""
+    if format in ("", "fp32"):
+        return 4 if format else 0
+    return 2 if format.startswith("int8") else 1
 
 
 def available_memory() -> int | None:

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.hub import extra_missing
 
 _BESIDE = ("*.json", "*.jinja")
 _WEIGHTS = (
@@ -114,9 +115,5 @@ def library() -> Any:
         import huggingface_hub
         import huggingface_hub.errors
     except ImportError:
-        raise SpecdecError(
-            "downloads need the export extra",
-            "huggingface-hub is not installed",
-            "pip install specdec-onnx[export]",
-        ) from None
+        raise extra_missing() from None
     return huggingface_hub

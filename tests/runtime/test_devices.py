@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,6 +182,14 @@ def test_memory_grows_with_the_context_and_counts_the_cache_exactly(tmp_path: Pa
     decoder = Decoder.open(model, capacity=400)
     assert large.cache == decoder.cache.nbytes == 4 * small.cache
     assert large.weights == small.weights < model.weight_bytes
+
+
+@pytest.mark.parametrize("format", ["w8a8", "int4", "int8", "fp32"])
+def test_the_embedding_table_stays_in_the_file(format: str, tmp_path: Path) -> None:
+    model = open_model(export_tiny(tmp_path / "model", format=format))
+    graph = onnx.load(model.graph).graph
+    table = next(each for each in graph.initializer if each.name == "embedding.weight")
+    assert predict(model, 64).weights == model.weight_bytes - onnx.numpy_helper.to_array(table).nbytes
 
 
 def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
