@@ -3,9 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import get_native_id
+from threading import Lock, get_native_id
 
 NICENESS = 5
 NEVER = 1_000_000
@@ -23,12 +21,25 @@ def set_modules_aside() -> None:
         gc.freeze()
 
 
-@contextmanager
-def short_collections() -> Iterator[None]:
-    """Put off full garbage collections: one keeps the screen waiting for up to a tenth of a second."""
-    young, middle, old = gc.get_threshold()
-    gc.set_threshold(young, middle, NEVER)
-    try:
-        yield
-    finally:
-        gc.set_threshold(young, middle, old)
+class ShortCollections:
+    """While somebody is inside, full garbage collections are put off: one keeps the screen waiting for up to a tenth
+    of a second. Any thread may come in; the last one to leave puts things back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._usual = Lock(), 0, gc.get_threshold()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._usual = gc.get_threshold()
+                gc.set_threshold(*self._usual[:2], NEVER)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                gc.set_threshold(*self._usual)
+
+
+short_collections = ShortCollections()

@@ -70,7 +70,7 @@ class Host:
 
     def _answer(self, reply: Reply) -> None:
         if self.state.session is not None:
-            with short_collections():
+            with short_collections:
                 reply.run(self.state.session)
         else:
             reply.fail(self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O."))

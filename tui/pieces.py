@@ -1,8 +1,9 @@
 """Tokens as the reader sees them: a text and who said it first."""
 
 import json
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple, overload
 
 Source = Literal["target", "draft", "suffix", "rejected"]
 
@@ -28,9 +29,39 @@ def pack(pieces: Iterable[Piece]) -> str:
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
-def unpack(stored: str) -> list[Piece]:
-    """Read what `pack` wrote."""
-    return [Piece(text, _SOURCES.get(letter, "target")) for text, letter in json.loads(stored or "[]")]
+class Packed(Sequence[Piece]):
+    """What `pack` wrote, read when somebody looks: a conversation is opened more often than its tokens are viewed."""
+
+    def __init__(self, stored: str) -> None:
+        self._stored = stored or "[]"
+
+    @cached_property
+    def _all(self) -> tuple[Piece, ...]:
+        return tuple(Piece(text, _SOURCES.get(letter, "target")) for text, letter in json.loads(self._stored))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __bool__(self) -> bool:
+        return self._stored != "[]"
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._all)
+
+    @overload
+    def __getitem__(self, at: int) -> Piece: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Piece, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Piece | tuple[Piece, ...]:
+        return self._all[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._stored)
 
 
 def counts(pieces: Iterable[Piece]) -> dict[Source, int]:

@@ -9,12 +9,13 @@ LANGUAGES = (
 
 def preload() -> None:
     """Import the widgets of an answer, prepare tables and lexers; slow, for a thread."""
+    import textual.highlight
     import textual.scrollbar  # noqa: F401
     from rich.cells import cell_len
 
     import specdec_onnx.tui.widgets.answer  # noqa: F401
-    from specdec_onnx.tui.widgets.markdown import CodeBlock
+    from specdec_onnx.tui.markdown.render import code
 
     cell_len("\N{BAR CHART}")  # reads the table of widths, at the first character that is not ASCII
     for language in LANGUAGES:
-        CodeBlock.highlight("x = 1", language)
+        code("x = 1", language, "ansi_dark")

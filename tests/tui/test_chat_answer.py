@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from support.chat_app import answered, ask, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
-from textual.widgets import Markdown
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.session import Progress, Request, Round
 from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.bars import StatisticsBar, TopBar
+from specdec_onnx.tui.widgets.markdown import AnswerText
 
 TEXT = "Here is **one**:\n\n```python\nprint('hello')\n```\n\nand a word or two after it."
 LONG = " ".join(f"word{number}" for number in range(80))
@@ -25,7 +25,7 @@ async def test_an_answer_streams_and_is_stored(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)):
         screen = await answered(app, "Show me one")
         answer = screen.query_one(AnswerView)
-        assert answer.text == TEXT and answer.query_one(Markdown).source == TEXT
+        assert answer.text == TEXT and answer.query_one(AnswerText).source == TEXT
         line = screen.conversation.line
         assert [turn.text for turn in line] == ["Show me one", TEXT] and line[1].reason == "eos"
         assert screen.conversation.title == "Show me one"

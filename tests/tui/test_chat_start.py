@@ -260,7 +260,7 @@ async def main():
         await app.workers.wait_for_complete()
         before = set(sys.modules)
         await answered(app)
-        print(sorted(set(sys.modules) - before), "textual.widgets._markdown" in before)
+        print(sorted(set(sys.modules) - before), "rich.markdown" in before)
 
 asyncio.run(main())
 """

@@ -57,6 +57,10 @@ def test_markdown_has_the_shown_branch_only() -> None:
         '{"format": "specdec-conversation", "version": 1, "title": "x", "turns": [{"role": "user"}]}',
         '{"format": "specdec-conversation", "version": 1, "title": "x", "head": 9, "turns": []}',
         '{"format": "specdec-conversation", "version": 1, "title": "x", "turns": [{"id": 1, "parent": 2}]}',
+        (
+            '{"format": "specdec-conversation", "version": 1, "title": "x", "head": 1, "turns": '
+            '[{"id": 1, "role": "user", "text": "x", "pieces": [["a", 1]]}]}'
+        ),
     ],
 )
 def test_a_foreign_file_is_refused_and_nothing_is_added(text: str) -> None:

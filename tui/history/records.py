@@ -1,6 +1,6 @@
 """The rows of the history, as plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ class Turn:
     role: Role
     text: str
     reason: str | None = None
-    pieces: tuple[Piece, ...] = ()
+    pieces: Sequence[Piece] = ()
     statistics: Mapping[str, Any] = field(default_factory=dict)
     created: float = 0.0
 

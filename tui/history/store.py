@@ -11,7 +11,7 @@ from typing import Any
 
 from specdec_onnx.tui.history.database import connect
 from specdec_onnx.tui.history.records import Conversation, Role, Turn
-from specdec_onnx.tui.pieces import Piece, pack, unpack
+from specdec_onnx.tui.pieces import Packed, Piece, pack
 
 _TURN = "id, conversation, parent, role, text, reason, pieces, statistics, created"
 _ANCESTORS = f"""
@@ -125,5 +125,5 @@ class Store:
 
 def _turn(row: tuple[Any, ...]) -> Turn:
     number, conversation, parent, role, text, reason, pieces, statistics, created = row
-    answer = tuple(unpack(pieces))
-    return Turn(number, conversation, parent, role, text, reason, answer, json.loads(statistics), created)
+    figures = json.loads(statistics)
+    return Turn(number, conversation, parent, role, text, reason, Packed(pieces), figures, created)

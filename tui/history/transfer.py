@@ -7,7 +7,7 @@ from typing import Any
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.records import Conversation, Turn
 from specdec_onnx.tui.history.store import Store
-from specdec_onnx.tui.pieces import pack, unpack
+from specdec_onnx.tui.pieces import Packed, pack
 
 FORMAT = "specdec-conversation"
 VERSION = 1
@@ -72,7 +72,7 @@ def _insert(
     query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, 0) RETURNING id"
     parent = numbers[entry.get("parent")]
     number = int(store.rows(query, conversation, parent, entry["role"], str(entry["text"]))[0][0])
-    pieces = unpack(json.dumps(entry.get("pieces") or []))
+    pieces = Packed(json.dumps(entry.get("pieces") or []))
     store.update(number, str(entry["text"]), entry.get("reason"), pieces, entry.get("statistics") or {})
     return number
 
@@ -96,12 +96,19 @@ def _check_turns(body: Mapping[str, Any]) -> None:
     if not isinstance(turns, list) or "title" not in body:
         raise _refused("it has no title or no list of turns")
     for entry in turns:
-        good = isinstance(entry, dict) and entry.get("role") in ("user", "assistant") and "text" in entry
-        if not good or entry.get("id") in seen or entry.get("parent") not in seen:
+        if not _is_turn(entry) or entry.get("id") in seen or entry.get("parent") not in seen:
             raise _refused("a turn is incomplete, or comes before the turn it follows")
         seen.add(entry["id"])
     if body.get("head") not in seen:
         raise _refused("its head is not one of its turns")
+
+
+def _is_turn(entry: object) -> bool:
+    if not isinstance(entry, dict) or entry.get("role") not in ("user", "assistant") or "text" not in entry:
+        return False
+    pieces = entry.get("pieces") or []
+    rows = pieces if isinstance(pieces, list) else [None]
+    return all(isinstance(row, list) and [type(part) for part in row] == [str, str] for row in rows)
 
 
 def _refused(why: str) -> SpecdecError:

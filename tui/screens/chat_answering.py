@@ -5,6 +5,7 @@ import asyncio
 from textual.notifications import Notification, Notify
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.courtesy import short_collections
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.screens.chat_base import ChatBase
@@ -36,19 +37,21 @@ class Answering(ChatBase):
         self.refresh_bars()
 
     async def _follow(self, reply: Reply) -> None:
-        while not reply.finished:
-            await asyncio.sleep(1 / FRAMES)
-            if not self.query("#transcript"):
-                return  # the screen is being taken down; on_unmount keeps what has come
-            await self.tick(reply)
-        await self.finish(reply)
+        transcript = self.transcript
+        with short_collections:
+            while not reply.finished:
+                await asyncio.sleep(1 / FRAMES)
+                if not transcript.is_attached:
+                    return  # the screen is being taken down; on_unmount keeps what has come
+                self.tick(reply)
+            await self.finish(reply)
 
-    async def tick(self, reply: Reply) -> None:
+    def tick(self, reply: Reply) -> None:
         """Draw and save what has come since the last frame."""
         fresh = reply.drain()
         view = self.transcript.answer(reply.turn)
         if fresh and view is not None:
-            await view.write(fresh)
+            view.write(fresh)
         if view is not None and reply.pieces:
             view.update_tokens(reply.pieces, reply.rounds)
         self._frame += 1

@@ -3,6 +3,7 @@
 from typing import cast
 
 from textual.app import ComposeResult
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
@@ -91,15 +92,16 @@ class ChatBase(Screen[None]):
 
     def refresh_bars(self) -> None:
         """Bring the lines above and below up to date; a screen that is being closed has none."""
-        if not self.query(TopBar):
+        try:
+            top = self.query_one("#top", TopBar)
+        except NoMatches:
             return
         state = self.services.host.state
-        top = self.query_one(TopBar)
         top.heading = self.conversation.title
         top.limit = state.session.context if state.session else 0
         about = f" · {state.session.about}" if state.session else ""
         top.model = f"{state.label}{about}" if state.pair else "no model (Ctrl+O)"
-        bar = self.query_one(StatisticsBar)
+        bar = self.query_one("#statistics", StatisticsBar)
         shown = self.last_statistics()
         bar.statistics = shown
         top.used = tokens_used(shown)

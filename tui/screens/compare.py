@@ -49,7 +49,9 @@ class CompareScreen(ModalScreen[None]):
             yield Static("", id="verdict")
 
     def on_mount(self) -> None:
-        """Start with the plain side."""
+        """Start with the plain side; both follow their text."""
+        for side in self.query(VerticalScroll):
+            side.anchor()
         self._next()
         self._timer = self.set_interval(1 / FRAMES, self.tick)
 
@@ -75,7 +77,6 @@ class CompareScreen(ModalScreen[None]):
         side = self.query_one(f"#{reply.request.mode}", VerticalScroll)
         side.query_one(Static).update(token_content(reply.pieces))
         side.border_subtitle = speed(reply) if reply.pieces else "reading the prompt"
-        side.scroll_end(animate=False)
 
     def action_leave(self) -> None:
         """Stop what still runs."""

@@ -5,20 +5,19 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.widgets import Static
 
 from specdec_onnx.tui.figures import answer_note
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.pieces import Piece
 from specdec_onnx.tui.safe import printable
-from specdec_onnx.tui.widgets.markdown import AnswerMarkdown
+from specdec_onnx.tui.widgets.markdown import AnswerText
 from specdec_onnx.tui.widgets.token_view import TokenView
 from specdec_onnx.tui.widgets.turn import TurnView, View
 
 
 class AnswerView(TurnView):
-    """Streams into an empty Markdown only: an update followed by appends would lose an open fence."""
+    """The reader's choice of text or tokens, and the line below."""
 
     def __init__(self, turn: Turn, place: tuple[int, int], view: View = "text", note: str = "") -> None:
         super().__init__(turn, place)
@@ -29,11 +28,11 @@ class AnswerView(TurnView):
         self.rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
         self.reason = turn.reason
         self.remark = note
-        self._stream: MarkdownStream | None = None
+        self._streamed = False
 
     def compose(self) -> ComposeResult:
         """All three parts; the view decides which are displayed."""
-        yield AnswerMarkdown(self.text, open_links=False, classes="answer-text")
+        yield AnswerText(self.text, classes="answer-text")
         yield TokenView(classes="answer-tokens")
         yield Static("", classes="note")
 
@@ -42,15 +41,12 @@ class AnswerView(TurnView):
         self.show(self.view)
         self.refresh_note()
 
-    async def write(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Append streamed text."""
-        if self._stream is None:
-            markdown = self.query_one(AnswerMarkdown)
-            markdown.growing = True
-            self._stream = Markdown.get_stream(markdown)
         shown = printable(text)
         self.text += shown
-        await self._stream.write(shown)
+        self._streamed = True
+        self.query_one(AnswerText).append(shown)
 
     def go_on(self) -> None:
         """It has not ended after all."""
@@ -65,12 +61,8 @@ class AnswerView(TurnView):
 
     async def finish(self, reason: str, statistics: Mapping[str, Any], remark: str = "") -> None:
         """End the stream and draw the whole text once more, which heals what streaming got wrong."""
-        if self._stream is not None:
-            await self._stream.stop()
-            self._stream = None
-            markdown = self.query_one(AnswerMarkdown)
-            markdown.growing = False
-            await markdown.update(self.text)
+        if self._streamed:
+            await self.query_one(AnswerText).finish(self.text)
         self.reason, self.statistics, self.remark = reason, statistics, remark
         self.show(self.view)
         self.refresh_note()
@@ -79,7 +71,7 @@ class AnswerView(TurnView):
         """Switch between text, tokens and trace; answers without token records stay text."""
         self.view = view
         marked = view != "text" and bool(self.pieces)
-        self.query_one(Markdown).display = not marked
+        self.query_one(AnswerText).display = not marked
         self.query_one(TokenView).display = marked
         if marked:
             self._draw_tokens()

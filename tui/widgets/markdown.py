@@ -1,73 +1,131 @@
-"""Markdown whose code blocks stay cheap to redraw while they grow."""
+"""An answer's Markdown as one widget of lines.
 
+Textual's own Markdown is a widget for each paragraph, list item and table cell, all of which are laid out again with
+every frame: a conversation of seven answers took a tenth of a second a frame.
+"""
+
+import asyncio
 from functools import lru_cache
 
-from textual.app import ComposeResult
-from textual.content import Content
-from textual.widgets import Label, Markdown
-from textual.widgets.markdown import MarkdownBlock, MarkdownFence
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.geometry import Region, Size
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
 
-CHUNK = 12
+from specdec_onnx.tui.markdown.blocks import Block, Document
+from specdec_onnx.tui.markdown.look import Look, look
+from specdec_onnx.tui.markdown.render import Line, rendered
 
-
-class CodeBlock(MarkdownFence):
-    """A finished block; without a language it is plain text, where guessing would try every lexer there is."""
-
-    @classmethod
-    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
-        """The coloured code."""
-        return MarkdownFence.highlight(code, language or "text", ansi, dark)
+Rendered = dict[Block, list[Line]]
 
 
-remembered = lru_cache(maxsize=512)(CodeBlock.highlight)
+class AnswerText(Widget):
+    """Streamed Markdown; what has not changed is neither read nor drawn again."""
 
+    DEFAULT_CSS = "AnswerText { width: 1fr; height: auto; }"
 
-class GrowingCodeBlock(CodeBlock):
-    """A block under way, one label for a few lines: only the last is drawn anew, so that a frame costs the same
-    however long the block is. Colours can be off where a string spans labels, until the block is finished."""
+    def __init__(self, text: str = "", *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self._document = Document(text, whole=bool(text))
+        self._rendered: Rendered = {}
+        self._lines: list[Line] = []
+        self._fitted: tuple[int, Look] | None = None
 
-    DEFAULT_CSS = "GrowingCodeBlock { padding: 1 0; & > Label { padding: 0 2; } }"
+    @property
+    def source(self) -> str:
+        """The Markdown."""
+        return self._document.text
 
-    @classmethod
-    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
-        """Nothing at once: each label is coloured by itself."""
-        return Content(code)
+    @property
+    def plain(self) -> str:
+        """The characters on view."""
+        return "\n".join(line.text for line in self._lines)
 
-    def compose(self) -> ComposeResult:
-        """The labels so far."""
-        for piece in chunks(self.code):
-            yield Label(self._coloured(piece), expand=True)
+    def append(self, text: str) -> None:
+        """More of the answer has come."""
+        if self._document.whole:  # an ended answer goes on
+            self._document = Document(self.source)
+        self._document.append(text)
+        self._draw()
 
-    async def _update_from_block(self, block: MarkdownBlock) -> None:
-        if not isinstance(block, MarkdownFence):
-            await super()._update_from_block(block)
+    async def finish(self, text: str) -> None:
+        """Nothing more comes: read the whole text once more, which heals what streaming got wrong."""
+        self._document = Document(text, whole=True)
+        if self._fitted is not None:
+            self._rendered = await asyncio.to_thread(
+                _all, self._document.blocks, *self._fitted, self._rendered
+            )
+        self._draw()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Lines at this width."""
+        self._fit(width)
+        return len(self._lines)
+
+    def notify_style_update(self) -> None:
+        """Another theme may have been chosen."""
+        super().notify_style_update()
+        if self._fitted is not None and self._fitted[1] is not look(self.app):
+            self._draw()
+
+    def _fit(self, width: int) -> None:
+        fitted = (width, look(self.app))
+        if self._fitted != fitted:
+            self._rendered, self._fitted = {}, fitted
+        self._rendered = _all(self._document.blocks, *fitted, self._rendered)
+        self._lines = _joined(self._document.blocks, self._rendered, width)
+
+    def _draw(self) -> None:
+        if self._fitted is None:
             return
-        before = chunks(self.code)
-        self._copy_context(block)
-        labels = list(self.query(Label))
-        for place, piece in enumerate(chunks(self.code)):
-            if place >= len(labels):
-                await self.mount(Label(self._coloured(piece), expand=True))
-            elif place >= len(before) or before[place] != piece:
-                labels[place].update(self._coloured(piece))
+        before, width = self._lines, self._fitted[0]
+        self._fit(width)
+        first = next(
+            (at for at, pair in enumerate(zip(before, self._lines, strict=False)) if pair[0] is not pair[1]),
+            min(len(before), len(self._lines)),
+        )
+        changed = Region(0, first, width, max(len(before), len(self._lines)) - first)
+        if changed:
+            self.refresh(changed, layout=len(before) != len(self._lines))
 
-    def _coloured(self, piece: str) -> Content:
-        return remembered(piece, self.lexer, self.app.native_ansi_color, self.app.current_theme.dark)
+    def render_line(self, y: int) -> Strip:
+        """A line, with the part of it that is selected."""
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width)
+        line, selection = self._lines[y], self.text_selection
+        span = selection.get_span(y) if selection else None
+        body = line.body if span is None else self._marked(line, *span)
+        return Strip.join([line.margin, body.apply_offsets(0, y)]).apply_style(self.visual_style.rich_style)
+
+    def _marked(self, line: Line, start: int, end: int) -> Strip:
+        text = line.text
+        first = cell_len(text[:start])
+        last = cell_len(text if end < 0 else text[:end])
+        style = self.screen.get_component_rich_style("screen--selection")
+        chosen = line.body.crop(first, last)
+        marked = Strip(Segment.apply_style(chosen, post_style=style), chosen.cell_length)
+        return Strip.join([line.body.crop(0, first), marked, line.body.crop(last)])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected characters."""
+        return selection.extract(self.plain), "\n"
 
 
-def chunks(code: str) -> list[str]:
-    """The code a few lines at a time, without the line ends between them; a blank piece keeps its lines."""
-    lines = code.rstrip("\n").split("\n")
-    return ["\n".join(lines[at : at + CHUNK]) or " " for at in range(0, len(lines), CHUNK)]
+def _all(blocks: list[Block], width: int, style: Look, known: Rendered) -> Rendered:
+    return {block: known.get(block) or rendered(block, width, style) for block in blocks}
 
 
-class AnswerMarkdown(Markdown):
-    """`growing` while text is streamed into it."""
+def _joined(blocks: list[Block], lines: Rendered, width: int) -> list[Line]:
+    joined: list[Line] = []
+    for block in blocks:
+        if joined and block.starts:
+            joined.append(_blank(width))
+        joined += lines[block]
+    return joined
 
-    growing = False
 
-    def get_block_class(self, block_name: str) -> type[MarkdownBlock]:
-        """Own classes for code, Textual's for the rest."""
-        if block_name in ("fence", "code_block"):
-            return GrowingCodeBlock if self.growing else CodeBlock
-        return super().get_block_class(block_name)
+@lru_cache(maxsize=16)
+def _blank(width: int) -> Line:
+    return Line(Strip([]), Strip.blank(width))

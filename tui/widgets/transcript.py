@@ -89,7 +89,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def turns(self) -> list[TurnView]:
         """The mounted turns, oldest first."""
-        return list(self.query(TurnView))
+        return [view for view in self.page.children if isinstance(view, TurnView)]
 
     def answer(self, number: int) -> "AnswerView | None":
         """The mounted answer with this id."""
