@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.chat_app import answered, chat_app, screen_of, until
+from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Static
 
@@ -81,6 +81,38 @@ async def test_f3_shows_sources_then_the_trace_then_the_text(tmp_path: Path) -> 
         assert "alpha beta gamma perhaps delta │epsilon" in tokens.plain
         await pilot.press("f3")
         assert not tokens.display and answer.query_one(".answer-text").display
+
+
+async def test_tokens_are_shown_while_they_come(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession([WORDS], hold_after=1))
+    async with app.run_test() as pilot:
+        await pilot.press("f3")
+        screen = await under_way(app, 1)
+        await until(lambda: screen.query_one(TokenView).display)
+        assert screen.query_one(TokenView).plain.startswith("alpha beta gamma delta")
+        assert not screen.query_one(".answer-text").display
+        screen.services.host.state.session.cancel()
+        await idle(app)
+
+
+async def test_the_tokens_follow_theme_and_width(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession([WORDS * 5]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await answered(app)
+        await pilot.press("f3")
+        await pilot.pause()
+        tokens = screen.query_one(TokenView)
+
+        def colour() -> object:
+            return next(
+                part.style.color for part in tokens.render_line(0) if "alpha" in part.text and part.style
+            )
+
+        before, lines = colour(), tokens.size.height
+        app.theme = "textual-light"
+        await pilot.resize_terminal(40, 24)
+        await pilot.pause(0.2)
+        assert colour() != before and tokens.size.height > lines
 
 
 async def test_stored_answers_keep_their_tokens(tmp_path: Path) -> None:

@@ -1,17 +1,24 @@
 """Regenerate, edit, go on, delete, branches, copy."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.pilot import Pilot
+from textual.widgets import Button
 from textual.widgets._toast import Toast
 
 from specdec_onnx.tui import clipboard
 from specdec_onnx.tui.app import ChatApp
+from specdec_onnx.tui.markdown.blocks import Block
+from specdec_onnx.tui.markdown.look import Look
+from specdec_onnx.tui.markdown.render import rendered
 from specdec_onnx.tui.screens.chat import ChatScreen
 from specdec_onnx.tui.widgets.answer import AnswerView
+from specdec_onnx.tui.widgets.lines import Line
+from specdec_onnx.tui.widgets.markdown import AnswerText
 from specdec_onnx.tui.widgets.question import QuestionView
 
 CODE = "First:\n\n```c\nint a;\n```\n\nthen\n\n```\nplain\n```\n"
@@ -176,3 +183,51 @@ async def test_long_conversations_open_with_their_end_and_show_the_rest_on_deman
         await pilot.press("enter")
         await until(lambda: len(screen.transcript.turns()) == 40)
         assert not screen.query("#earlier")
+
+
+async def test_a_conversation_that_grows_long_puts_its_beginning_away(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        for number in range(15):
+            screen.conversation.ask(f"question {number}")
+        await screen.transcript.show_line(screen.conversation.line)
+        await pilot.pause()
+        screen.query_one("#earlier").focus()
+        await pilot.press("enter")
+        await until(lambda: len(screen.transcript.turns()) == 30)
+        await answered(app, "one")
+        assert len(screen.transcript.turns()) == 32 and not screen.query("#earlier")
+        await answered(app, "two")
+        shown = [view.turn.id for view in screen.transcript.turns()]
+        assert shown == [turn.id for turn in screen.conversation.line[-24:]]
+        assert str(screen.query_one("#earlier", Button).label) == "▲ 10 earlier turns"
+        await pilot.pause()
+        screen.query_one("#earlier").focus()
+        await pilot.press("enter")
+        await until(lambda: len(screen.transcript.turns()) == 34)
+        assert [view.turn.id for view in screen.transcript.turns()] == [
+            t.id for t in screen.conversation.line
+        ]
+
+
+async def test_answers_are_rendered_before_they_are_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    rendering: list[bool] = []
+
+    def noting(block: Block, width: int, look: Look) -> list[Line]:
+        rendering.append(threading.current_thread() is threading.main_thread())
+        return rendered(block, width, look)
+
+    async with app.run_test(size=(77, 24)):
+        screen = screen_of(app)
+        monkeypatch.setattr("specdec_onnx.tui.widgets.markdown.rendered", noting)
+        for number in range(8):
+            answer = screen.conversation.ask(f"question {number}")
+            app.services.store.update(answer.id, "One.\n\nTwo.", "eos", [], {})
+        screen.conversation.reload()
+        await screen.transcript.show_line(screen.conversation.line)
+        await until(lambda: screen.query(AnswerText).last().size.height == 3)
+        assert rendering == [False] * 16, "none on the event loop, none twice"

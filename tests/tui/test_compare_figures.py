@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.compare_child import FINISHED, LOADED, run
 
@@ -24,6 +24,7 @@ TIMES = st.floats(0.1, 1000)
 
 
 @given(st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=5), st.integers(1, MOST_TOKENS))
+@example([(1.0, 4.0), (5.0, 1.0), (4.0, 1.0)], 2)
 def test_the_segments_name_the_fastest_place_at_every_length(
     times: list[tuple[float, float]], tokens: int
 ) -> None:

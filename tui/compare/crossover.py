@@ -54,7 +54,9 @@ def _next_crossing(now: Line, candidates: Sequence[Line], after: int) -> tuple[i
         if line.per_token_ms < now.per_token_ms:
             crossing = (line.prefill_ms - now.prefill_ms) / (now.per_token_ms - line.per_token_ms)
             found.append((max(after + 1, int(crossing) + 1), line))
-    first = min(found, key=lambda each: (each[0], each[1].per_token_ms), default=None)
+    first = min(
+        found, key=lambda each: (each[0], each[1].seconds(each[0]), each[1].per_token_ms), default=None
+    )
     return first if first and first[0] <= MOST_TOKENS else None
 
 

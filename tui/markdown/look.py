@@ -44,7 +44,7 @@ PLAIN = {
 """With the terminal's own 16 colours, which don't mix."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Look:
     """Rich's styles for text, Markdown elements and code."""
 

@@ -1,7 +1,8 @@
 """One block of Markdown to lines of the terminal, by Rich."""
 
 import io
-from typing import ClassVar, NamedTuple
+from functools import lru_cache
+from typing import ClassVar
 
 from rich import markdown
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -9,26 +10,16 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.text import Text
 from rich.theme import Theme
 from textual.strip import Strip
 
 from specdec_onnx.tui.markdown.blocks import Block, parse
 from specdec_onnx.tui.markdown.look import Look
+from specdec_onnx.tui.widgets.lines import Line
 
 MARGIN = 2
 """Cells left and right of code."""
-
-
-class Line(NamedTuple):
-    """A line as it is drawn: what is left of the text, and the text."""
-
-    margin: Strip
-    body: Strip
-
-    @property
-    def text(self) -> str:
-        """What can be selected."""
-        return self.body.text.rstrip()
 
 
 class _Heading(markdown.Heading):
@@ -75,37 +66,51 @@ class _Markdown(markdown.Markdown):
     }
 
     def __init__(self, block: Block, look: Look) -> None:
-        super().__init__("", hyperlinks=False)
-        self.parsed = parse(block)
+        # Not Rich's own, which would make a parser for each block.
+        self.markup, self.parsed, self.style = block.source, parse(block), "none"
+        self.justify, self.hyperlinks, self.inline_code_lexer, self.inline_code_theme = None, False, None, ""
         self.code_theme = look.syntax  # type: ignore[assignment]  # Rich passes it on to Syntax, which takes both
 
 
 def code(source: str, language: str, theme: object, *, starts: bool = True, ends: bool = True) -> Padding:
     """Coloured code with a margin; without a language it is plain text, as guessing would try every lexer."""
+    return Padding(
+        _coloured(source, language, theme), (starts, MARGIN, ends, MARGIN), style="markdown.code_block"
+    )
+
+
+@lru_cache(maxsize=256)
+def _coloured(source: str, language: str, theme: object) -> Text:
     text = Syntax("", language, theme=theme).highlight(f"{source}\n")  # type: ignore[arg-type]
     text.right_crop(1)
-    return Padding(text, (starts, MARGIN, ends, MARGIN), style="markdown.code_block")
+    return text
 
 
 def rendered(block: Block, width: int, look: Look) -> list[Line]:
     """The lines of a block, each `width` cells wide."""
-    console = Console(
+    if block.language is None:
+        strips = _strips(_Markdown(block, look), width, look)
+        return [Line(Strip([]), strip) for strip in _without_blank_ends(strips)]
+    padded = code(block.source, block.language, look.syntax, starts=block.starts, ends=block.ends)
+    return [Line(strip.crop(0, MARGIN), strip.crop(MARGIN)) for strip in _strips(padded, width, look)]
+
+
+def _strips(content: RenderableType, width: int, look: Look) -> list[Strip]:
+    console = _console(width, look)
+    return [Strip(line, width) for line in console.render_lines(content, style=look.text)]
+
+
+@lru_cache(maxsize=8)
+def _console(width: int, look: Look) -> Console:
+    return Console(
         file=io.StringIO(),
         width=width,
+        height=1,
         color_system="truecolor",
         force_terminal=True,
         legacy_windows=False,
         theme=Theme(look.markdown),
     )
-    if block.language is None:
-        strips = _strips(_Markdown(block, look), console, look)
-        return [Line(Strip([]), strip) for strip in _without_blank_ends(strips)]
-    padded = code(block.source, block.language, look.syntax, starts=block.starts, ends=block.ends)
-    return [Line(strip.crop(0, MARGIN), strip.crop(MARGIN)) for strip in _strips(padded, console, look)]
-
-
-def _strips(content: RenderableType, console: Console, look: Look) -> list[Strip]:
-    return [Strip(line, console.width) for line in console.render_lines(content, style=look.text)]
 
 
 def _without_blank_ends(strips: list[Strip]) -> list[Strip]:

@@ -28,11 +28,12 @@ class AnswerView(TurnView):
         self.rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
         self.reason = turn.reason
         self.remark = note
+        self.body = AnswerText(self.text, classes="answer-text")
         self._streamed = False
 
     def compose(self) -> ComposeResult:
         """All three parts; the view decides which are displayed."""
-        yield AnswerText(self.text, classes="answer-text")
+        yield self.body
         yield TokenView(classes="answer-tokens")
         yield Static("", classes="note")
 
@@ -46,7 +47,7 @@ class AnswerView(TurnView):
         shown = printable(text)
         self.text += shown
         self._streamed = True
-        self.query_one(AnswerText).append(shown)
+        self.body.append(shown)
 
     def go_on(self) -> None:
         """It has not ended after all."""
@@ -57,12 +58,12 @@ class AnswerView(TurnView):
         """Take over the tokens so far; drawn only while they are in view."""
         self.pieces, self.rounds = pieces, rounds
         if self.view != "text":
-            self._draw_tokens()
+            self.show(self.view)
 
     async def finish(self, reason: str, statistics: Mapping[str, Any], remark: str = "") -> None:
         """End the stream and draw the whole text once more, which heals what streaming got wrong."""
         if self._streamed:
-            await self.query_one(AnswerText).finish(self.text)
+            await self.body.finish(self.text)
         self.reason, self.statistics, self.remark = reason, statistics, remark
         self.show(self.view)
         self.refresh_note()
@@ -71,7 +72,7 @@ class AnswerView(TurnView):
         """Switch between text, tokens and trace; answers without token records stay text."""
         self.view = view
         marked = view != "text" and bool(self.pieces)
-        self.query_one(AnswerText).display = not marked
+        self.body.display = not marked
         self.query_one(TokenView).display = marked
         if marked:
             self._draw_tokens()

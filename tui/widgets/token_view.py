@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from textual.containers import Vertical
-from textual.content import Content
-from textual.widgets import Static
+from textual.content import Content, Span
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
 
 from specdec_onnx.tui.pieces import Piece, Source, counts
+from specdec_onnx.tui.widgets.lines import Line, LineView
 
 LINES = 8
+Part = tuple[str, tuple[Span, ...]]
 
 STYLES: dict[Source, str] = {
     "draft": "$text-success underline",
@@ -25,31 +28,34 @@ NAMES: dict[Source, str] = {
 ORDER: tuple[Source, ...] = ("suffix", "draft", "target", "rejected")
 
 
-class TokenView(Vertical):
-    """Cut at line ends into labels of some tokens each, so that a frame redraws the last one only."""
+class TokenView(LineView):
+    """Cut at line ends into parts of some lines each, so that a frame renders the last one only."""
 
     def __init__(self, *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
         self._parts: list[Content] = []
-        self._drawn: list[Content] = []
-
-    @property
-    def plain(self) -> str:
-        """The characters on view."""
-        return "\n".join(part.plain for part in self._parts)
+        self._rendered: dict[Part, list[Line]] = {}
 
     def draw(self, pieces: Sequence[Piece], rounds: Sequence[int], *, trace: bool) -> None:
-        """Show these tokens; what is drawn already is left alone."""
+        """Show these tokens."""
         marked = token_content(pieces, rounds, trace=trace)
         self._parts = [*cut(marked), Content.assemble("\n", legend(pieces, trace=trace))]
-        labels = list(self.query(Static))
-        for label, part, drawn in zip(labels, self._parts, self._drawn, strict=False):
-            if part != drawn or part.spans != drawn.spans:
-                label.update(part)
-        self.mount_all([Static(part) for part in self._parts[len(labels) :]])
-        for label in labels[len(self._parts) :]:
-            label.remove()
-        self._drawn = list(self._parts)
+        self.redraw()
+
+    def colours(self) -> Style:
+        """Those of the theme, on a background that changes with the focus."""
+        return self.visual_style
+
+    def make_lines(self, width: int, *, anew: bool) -> list[Line]:
+        """Parts that are known are not rendered again."""
+        known = {} if anew else self._rendered
+        keyed = [((part.plain, tuple(part.spans)), part) for part in self._parts]
+        self._rendered = {key: known.get(key) or self._lines_of(part, width) for key, part in keyed}
+        return [line for key, _ in keyed for line in self._rendered[key]]
+
+    def _lines_of(self, part: Content, width: int) -> list[Line]:
+        strips = Visual.to_strips(self, part, width, None, self.visual_style, apply_selection=False, pad=True)
+        return [Line(Strip([]), strip) for strip in strips]
 
 
 def cut(content: Content) -> list[Content]:

@@ -16,7 +16,9 @@ from specdec_onnx.tui.widgets.turn import TurnView, View
 if TYPE_CHECKING:
     from specdec_onnx.tui.widgets.answer import AnswerView
 
-WINDOW = 24
+WINDOW, MOST = 24, 32
+BESIDE = 6
+"""Cells of a line that are not an answer's text: paddings, a border, the scrollbar."""
 
 Place = Callable[[Turn], tuple[int, int]]
 
@@ -53,13 +55,22 @@ class Transcript(VerticalScroll, can_focus=False):
         """Show this branch in place of what is there."""
         first = max(0, len(line) - WINDOW)
         self._hidden = list(line[:first])
+        views = [self.make(turn) for turn in line[first:]]
+        await self._prepare(views)
         async with self.batch():
             await self.page.remove_children()
             if self._hidden:
                 await self.page.mount(self._earlier())
-            await self.page.mount_all([self.make(turn) for turn in line[first:]])
+            await self.page.mount_all(views)
         self.anchor()
         self.post_message(self.Resized(len(line)))
+
+    async def _prepare(self, views: Sequence[TurnView]) -> None:
+        """Render answers before they are mounted, where the screen does not have to wait for it."""
+        width = self.screen.size.width - BESIDE
+        for view in views:
+            if view.turn.role == "assistant" and width > 0:
+                await cast("AnswerView", view).body.prepare(width)
 
     async def keep(self, line: Sequence[Turn]) -> None:
         """Bring the screen to this branch, leaving alone the turns both have in common at the start."""
@@ -76,8 +87,19 @@ class Transcript(VerticalScroll, can_focus=False):
             for view in self.turns()[shared:]:
                 await view.remove()
             await self.page.mount_all([self.make(turn) for turn in line[len(self._hidden) + shared :]])
+            await self._put_away()
         self.anchor()
         self.post_message(self.Resized(len(line)))
+
+    async def _put_away(self) -> None:
+        """Take the oldest turns off the page again when it has become long: each costs something with every frame."""
+        turns = self.turns()
+        if len(turns) <= MOST:
+            return
+        self._hidden += [view.turn for view in turns[:-WINDOW]]
+        for view in self.page.children[:-WINDOW]:
+            await view.remove()
+        await self.page.mount(self._earlier(), before=0)
 
     def make(self, turn: Turn) -> TurnView:
         """The widget for a turn."""
@@ -119,6 +141,8 @@ class Transcript(VerticalScroll, can_focus=False):
         batch, self._hidden = self._hidden[-WINDOW:], self._hidden[:-WINDOW]
         self.release_anchor()
         await event.button.remove()
-        await self.page.mount_all([self.make(turn) for turn in batch], before=0)
+        views = [self.make(turn) for turn in batch]
+        await self._prepare(views)
+        await self.page.mount_all(views, before=0)
         if self._hidden:
             await self.page.mount(self._earlier(), before=0)

@@ -1,0 +1,109 @@
+"""A widget of lines: only those that changed are drawn again, and text can be selected with the mouse."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.geometry import Region, Size
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+
+
+class Line(NamedTuple):
+    """A line as it is drawn: what is left of the text, and the text."""
+
+    margin: Strip
+    body: Strip
+
+    @property
+    def text(self) -> str:
+        """What can be selected."""
+        return self.body.text.rstrip()
+
+
+class LineView(Widget):
+    """As high as its lines. A subclass makes them, and says `redraw` when they would come out differently."""
+
+    DEFAULT_CSS = "LineView { width: 1fr; height: auto; }"
+
+    def __init__(self, *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self.auto_links = False
+        self._lines: list[Line] = []
+        self._fitted: tuple[int, object] | None = None
+        self._stale = True
+
+    def colours(self) -> object:
+        """What decides, beside the width, how lines look."""
+        raise NotImplementedError
+
+    def make_lines(self, width: int, *, anew: bool) -> list[Line]:
+        """All lines, `width` cells each; lines that stay the same must be the same objects. `anew`: nothing made
+        before fits any more."""
+        raise NotImplementedError
+
+    @property
+    def plain(self) -> str:
+        """The characters on view."""
+        return "\n".join(line.text for line in self._lines)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Lines at this width."""
+        self._fit(width)
+        return len(self._lines)
+
+    def notify_style_update(self) -> None:
+        """Another theme may have been chosen."""
+        super().notify_style_update()
+        if self._fitted is not None and self._fitted[1] != self.colours():
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Make the lines again and draw those that changed."""
+        self._stale = True
+        if self._fitted is None:
+            return
+        before, width = self._lines, self._fitted[0]
+        self._fit(width)
+        first = next(
+            (at for at, pair in enumerate(zip(before, self._lines, strict=False)) if pair[0] is not pair[1]),
+            min(len(before), len(self._lines)),
+        )
+        changed = Region(0, first, width, max(len(before), len(self._lines)) - first)
+        if changed:
+            self.refresh(changed, layout=len(before) != len(self._lines))
+
+    def _fit(self, width: int) -> None:
+        fitted = (width, self.colours())
+        if self._stale or self._fitted != fitted:
+            self._lines = self.make_lines(width, anew=self._fitted != fitted)
+            self._fitted, self._stale = fitted, False
+
+    def render_line(self, y: int) -> Strip:
+        """A line, with the part of it that is selected."""
+        if y >= len(self._lines):
+            return Strip.blank(self.size.width)
+        line, selection = self._lines[y], self.text_selection
+        span = selection.get_span(y) if selection else None
+        body = line.body if span is None else self._marked(line, *span)
+        return Strip.join([line.margin, body.apply_offsets(0, y)]).apply_style(self.visual_style.rich_style)
+
+    def _marked(self, line: Line, start: int, end: int) -> Strip:
+        text = line.text
+        first, last = cell_len(text[:start]), cell_len(text if end < 0 else text[:end])
+        style = self.screen.get_component_rich_style("screen--selection")
+        chosen = line.body.crop(first, last)
+        marked = Strip(Segment.apply_style(chosen, post_style=style), chosen.cell_length)
+        return Strip.join([line.body.crop(0, first), marked, line.body.crop(last)])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected characters."""
+        return selection.extract(self.plain), "\n"
+
+
+@lru_cache(maxsize=16)
+def blank(width: int) -> Line:
+    """An empty line."""
+    return Line(Strip([]), Strip.blank(width))
