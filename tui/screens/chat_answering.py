@@ -37,11 +37,11 @@ class Answering(ChatBase):
         self.refresh_bars()
 
     async def _follow(self, reply: Reply) -> None:
-        transcript = self.transcript
+        page = self.transcript.page
         with short_collections:
             while not reply.finished:
                 await asyncio.sleep(1 / FRAMES)
-                if not transcript.is_attached:
+                if not page.is_attached:
                     return  # the screen is being taken down; on_unmount keeps what has come
                 self.tick(reply)
             await self.finish(reply)

@@ -35,17 +35,13 @@ class Transcript(VerticalScroll, can_focus=False):
     def __init__(self, place: Place, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._place = place
+        self.page = Vertical(id="turns")
         self._hidden: list[Turn] = []
         self.view: View = "text"
 
     def compose(self) -> ComposeResult:
         """At least as high as the view: an anchored view would scroll above shorter content."""
-        yield Vertical(id="turns")
-
-    @property
-    def page(self) -> Vertical:
-        """What the turns are mounted in."""
-        return self.query_one("#turns", Vertical)
+        yield self.page
 
     def on_mount(self) -> None:
         """Follow from the start."""
