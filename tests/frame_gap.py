@@ -16,7 +16,7 @@ from support.chat_app import chat_app, screen_of, until
 from textual.pilot import Pilot
 
 from specdec_onnx.tui.app import ChatApp
-from specdec_onnx.tui.engine_session import open_session
+from specdec_onnx.tui.engine_process import open_process
 
 TICK = 0.005
 PATIENCE = 1200
@@ -68,7 +68,7 @@ async def main(pair: Path, tokens: int) -> None:
     """Chat, watch, print a line for each phase."""
     gaps: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as home:
-        app = chat_app(Path(home), opener=open_session)
+        app = chat_app(Path(home), opener=open_process)
         app.services.extra_pairs = [pair]
         async with app.run_test(size=(100, 30)) as pilot:
             watcher = asyncio.create_task(watch(app, gaps))

@@ -10,7 +10,7 @@ from support.chat_app import chat_app, idle, screen_of, until
 from textual.pilot import Pilot
 
 from specdec_onnx.tui.app import ChatApp
-from specdec_onnx.tui.engine_session import open_session
+from specdec_onnx.tui.engine_process import open_process
 from specdec_onnx.tui.screens.compare import CompareScreen
 
 FOLDER = Path(__file__).resolve().parent.parent / ".github" / "images"
@@ -68,7 +68,7 @@ async def take(app: ChatApp, pilot: Pilot[None]) -> None:
 async def main(pair: Path) -> None:
     """Take all pictures with the pair at this path."""
     with tempfile.TemporaryDirectory() as home:
-        app = chat_app(Path(home), opener=open_session)
+        app = chat_app(Path(home), opener=open_process)
         app.services.extra_pairs = [pair]
         async with app.run_test(size=SIZE) as pilot:
             await take(app, pilot)

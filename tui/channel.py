@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 
@@ -24,9 +23,9 @@ def say(channel: TextIO, message: Mapping[str, Any]) -> None:
     print(json.dumps(message), file=channel, flush=True)
 
 
-def plan_from_parent() -> Any:
-    """In the started process: the first line of its input."""
-    return json.loads(sys.stdin.readline())
+def incoming(pipe: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The messages that come through a pipe, until it is closed."""
+    return map(json.loads, pipe)
 
 
 def first_line(error: BaseException) -> str:

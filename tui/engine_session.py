@@ -1,4 +1,4 @@
-"""The one place of the chat that touches the engine."""
+"""The one place of the chat that touches the engine; it runs in the engine's process."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -59,6 +59,9 @@ class EngineSession:
     def cancel(self) -> None:
         """End the answer within one forward pass."""
         self._engine.cancel()
+
+    def close(self) -> None:
+        """Nothing is held outside of Python."""
 
     def _prompt(self, request: Request) -> str:
         from specdec_onnx.runtime.template import render

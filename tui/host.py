@@ -41,6 +41,7 @@ class Host:
         self.changed = changed
         self._opener = opener
         self._thread = EngineThread()
+        self._loaded: Session | None = None
 
     def open(self, pair: str, device: str = "cpu") -> None:
         """Load a pair in the background, unless it is loaded or loading; the one before it is let go."""
@@ -55,14 +56,21 @@ class Host:
     def _load(self, wanted: State) -> None:
         if self.state is not wanted:
             return
+        self._let_go()
         try:
-            loaded = State(wanted.pair, wanted.device, session=self._opener(wanted.pair, wanted.device))
+            self._loaded = self._opener(wanted.pair, wanted.device)
+            loaded = State(wanted.pair, wanted.device, session=self._loaded)
             set_modules_aside()
         except Exception as error:  # noqa: BLE001 - whatever went wrong is shown, the chat goes on
             loaded = State(wanted.pair, wanted.device, error=error)
         if self.state is wanted:
             self.state = loaded
             self.changed()
+
+    def _let_go(self) -> None:
+        if self._loaded is not None:
+            self._loaded.close()
+            self._loaded = None
 
     def answer(self, reply: Reply) -> None:
         """Answer once the pair is ready and earlier answers have ended; never raises."""
@@ -76,5 +84,7 @@ class Host:
             reply.fail(self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O."))
 
     def stop(self) -> None:
-        """Give the engine's thread a moment to end."""
+        """Let go of the pair, and give the engine's thread a moment to end."""
+        if self._loaded is not None:
+            self._thread.submit(self._let_go)
         self._thread.stop()

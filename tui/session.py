@@ -75,6 +75,9 @@ class Session(Protocol):
     def cancel(self) -> None:
         """End the answer under way after the current pass."""
 
+    def close(self) -> None:
+        """Give back what the pair holds; it answers nothing more."""
+
 
 Opener = Callable[[str, str], Session]
 """(pair folder, device) -> Session; slow, runs in the engine's thread."""

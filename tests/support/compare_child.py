@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from specdec_onnx.tui.channel import open_channel, plan_from_parent, say
+from specdec_onnx.tui.channel import incoming, open_channel, say
 
 LOADED = {
     "load_seconds": 1.5,
@@ -43,7 +43,7 @@ def run(place: str, length: int, mode: str) -> dict[str, Any]:
 def main() -> None:
     """Pretend to measure."""
     channel = open_channel()
-    message = plan_from_parent()
+    message = next(incoming(sys.stdin))
     plan, name = message["plan"], message["place"]["name"]
     if name == "cpu:9":
         sys.exit("no room left")

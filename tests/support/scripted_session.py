@@ -28,6 +28,7 @@ class ScriptedSession:
     ) -> None:
         self.modes, self.context = modes, context
         self.requests: list[Request] = []
+        self.closed = False
         self.go_on = threading.Event()
         self._answers, self._pause, self._width, self._hold = list(answers), pause, width, hold_after
         self._stop = threading.Event()
@@ -72,6 +73,10 @@ class ScriptedSession:
         """End before the next round; a held answer is let go."""
         self._stop.set()
         self.go_on.set()
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True
 
 
 def split(text: str) -> list[str]:

@@ -151,7 +151,7 @@ def test_no_worker_outlives_the_benchmark(
         return started[-1]
 
     real = subprocess.Popen
-    monkeypatch.setattr("specdec_onnx.tui.bench.genai.subprocess.Popen", popen)
+    monkeypatch.setattr("specdec_onnx.tui.child.subprocess.Popen", popen)
     engine.pair = scripted_genai_pair(tmp_path / "other", **trouble)
     assert main(["bench", "pair", "--against", "ort-genai", "--limit", "1"]) == (2 if trouble else 0)
     assert len(started) == 1 and started[0].returncode is not None

@@ -3,6 +3,7 @@
 import argparse
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.device import AUTO, PROVIDERS
 from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.commands import chat
-from specdec_onnx.tui.engine_session import EngineSession, open_session
+from specdec_onnx.tui.engine_process import open_process
+from specdec_onnx.tui.engine_session import open_session
 from specdec_onnx.tui.inventory import describe
 from specdec_onnx.tui.pieces import counts
 from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.screens.settings import SettingsScreen
-from specdec_onnx.tui.session import Request
+from specdec_onnx.tui.session import Opener, Request, Session
 from specdec_onnx.tui.settings import DEFAULTS, DEVICES
 from specdec_onnx.tui.widgets.bars import TopBar
 
@@ -33,12 +35,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_tiny_pair(tmp_path_factory.mktemp("pairs") / "tiny", seed=5)
 
 
-@pytest.fixture(scope="module")
-def session(pair: Path) -> EngineSession:
-    return open_session(str(pair), "cpu")
+@pytest.fixture(scope="module", params=[open_session, open_process], ids=["here", "process"])
+def session(pair: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
+    opened = request.param(str(pair), "cpu")
+    yield opened
+    opened.close()
 
 
-def said(session: EngineSession, request: Request) -> Reply:
+def said(session: Session, request: Request) -> Reply:
     reply = Reply(1, request)
     reply.run(session)
     reply.drain()
@@ -46,7 +50,7 @@ def said(session: EngineSession, request: Request) -> Reply:
     return reply
 
 
-def test_the_tokens_spell_the_text_and_add_up(session: EngineSession) -> None:
+def test_the_tokens_spell_the_text_and_add_up(session: Session) -> None:
     reply = said(session, Request(ASKED, SETTINGS, "draft"))
     spelled = "".join(piece.text for piece in reply.pieces if piece.source != "rejected")
     assert reply.text.startswith(spelled) and reply.reason == "length"
@@ -57,7 +61,7 @@ def test_the_tokens_spell_the_text_and_add_up(session: EngineSession) -> None:
     assert statistics["mode"] == "draft" and statistics["tokens_by_round"] == reply.rounds
 
 
-def test_counted_figures_agree_with_the_engines(session: EngineSession) -> None:
+def test_counted_figures_agree_with_the_engines(session: Session) -> None:
     reply = said(session, Request(ASKED, SETTINGS, "draft"))
     final, reply.final = reply.final, None
     assert final is not None
@@ -65,14 +69,14 @@ def test_counted_figures_agree_with_the_engines(session: EngineSession) -> None:
         assert reply.statistics()[name] == final[name], name
 
 
-def test_plain_and_speculative_answers_are_the_same(session: EngineSession) -> None:
+def test_plain_and_speculative_answers_are_the_same(session: Session) -> None:
     texts = {
         said(session, Request(ASKED, SETTINGS, mode, fresh=True)).text for mode in ("plain", "auto", "draft")
     }
     assert len(texts) == 1
 
 
-def test_going_on_ends_where_one_answer_would_have(session: EngineSession) -> None:
+def test_going_on_ends_where_one_answer_would_have(session: Session) -> None:
     whole = said(session, Request(ASKED, SETTINGS, "plain")).text
     first = said(session, Request(ASKED, replace(SETTINGS, max_new_tokens=10), "plain"))
     rest = said(session, Request(ASKED, replace(SETTINGS, max_new_tokens=14), "plain", first.text))
@@ -80,7 +84,7 @@ def test_going_on_ends_where_one_answer_would_have(session: EngineSession) -> No
     assert session.statistics()["cached_prompt_tokens"] >= session.statistics()["prompt_tokens"] - 1
 
 
-def test_a_stopped_answer_says_so_and_the_next_one_works(session: EngineSession) -> None:
+def test_a_stopped_answer_says_so_and_the_next_one_works(session: Session) -> None:
     reply = Reply(1, Request(ASKED, SETTINGS, "plain"))
     stream = session.reply
 
@@ -96,26 +100,29 @@ def test_a_stopped_answer_says_so_and_the_next_one_works(session: EngineSession)
     finally:
         session.reply = stream  # type: ignore[method-assign]
     reply.drain()
-    assert reply.reason == "cancelled" and 3 <= sum(reply.rounds) <= 4
+    # An engine elsewhere may be a few rounds ahead of what has been read of it.
+    assert reply.reason == "cancelled" and 3 <= sum(reply.rounds) < 24
     assert said(session, Request(ASKED, SETTINGS, "plain")).reason == "length"
 
 
-def test_what_the_picker_says_of_a_pair(pair: Path, session: EngineSession) -> None:
+def test_what_the_picker_says_of_a_pair(pair: Path, session: Session) -> None:
     described = describe(pair)
     assert not described.problem and described.has_draft and described.size > 0
     assert session.about == f"{described.formats} · cpu"
     assert describe(pair / "nothing").problem
 
 
-def test_a_device_that_is_not_there_is_named(pair: Path) -> None:
-    with pytest.raises(SpecdecError, match="dml"):
-        open_session(str(pair), "dml")
+@pytest.mark.parametrize("opener", [open_session, open_process])
+def test_a_device_that_is_not_there_is_named(pair: Path, opener: Opener) -> None:
+    with pytest.raises(SpecdecError, match="dml") as caught:
+        opener(str(pair), "dml")
+    assert caught.value.fix
 
 
 async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path) -> None:
     parser = argparse.ArgumentParser()
     chat.add_arguments(parser)
-    app = chat_app(tmp_path, opener=open_session)
+    app = chat_app(tmp_path, opener=open_process)
     app = ChatApp(app.services, device=parser.parse_args(["--device", "auto"]).device)
     app.services.extra_pairs = [pair]
     async with app.run_test() as pilot:
@@ -135,7 +142,7 @@ def test_chat_and_engine_know_the_same_devices() -> None:
 
 
 async def test_the_whole_app_over_the_engine(tmp_path: Path, pair: Path) -> None:
-    app = chat_app(tmp_path, opener=open_session)
+    app = chat_app(tmp_path, opener=open_process)
     app.services.extra_pairs = [pair]
     async with app.run_test():
         screen_of(app).conversation.settings = SETTINGS

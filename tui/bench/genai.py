@@ -1,9 +1,5 @@
 """ONNX Runtime GenAI as a contestant: the same prompts as token ids, in a process of its own."""
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,7 +11,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.layout import read_json, section
 from specdec_onnx.tui.bench.contestant import Run
 from specdec_onnx.tui.bench.prompts import Prompt
-from specdec_onnx.tui.channel import last_words
+from specdec_onnx.tui.child import Child
 
 if TYPE_CHECKING:
     from specdec_onnx.models.pair import Pair
@@ -43,14 +39,7 @@ class Genai:
 
     def __init__(self, pair: "Pair", threads: int) -> None:
         wanted = {"target": str(_folder(pair.target.path)), "pair": _composite(pair), "threads": threads}
-        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - lives as long as the worker
-        self._worker = subprocess.Popen(
-            [sys.executable, "-m", _WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-        )
+        self._worker = Child(_WORKER)
         self.pair, self.threads = pair, threads
         self.peak_memory_bytes: int | None = None
         try:
@@ -70,9 +59,7 @@ class Genai:
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""
-        self._worker.kill()
-        self._worker.communicate()
-        self._said.close()
+        self._worker.close()
 
     def answer(self, mode: str, tokens: list[int], max_length: int) -> dict[str, Any]:
         """Let the worker continue `tokens` greedily up to `max_length` tokens in all."""
@@ -81,15 +68,8 @@ class Genai:
         return found
 
     def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._worker.stdin and self._worker.stdout
-        try:
-            print(json.dumps(message), file=self._worker.stdin, flush=True)
-            line = self._worker.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        reply: dict[str, Any] = (
-            json.loads(line) if line else {"error": last_words(self._said, self._worker.wait())}
-        )
+        self._worker.tell(message)
+        reply = self._worker.hear() or {"error": self._worker.last_words()}
         if "error" in reply:
             raise SpecdecError("onnxruntime-genai failed", reply["error"])
         return reply

@@ -6,10 +6,10 @@ The first line says what to load, each further one what to answer; the end of th
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from specdec_onnx.tui.channel import first_line, open_channel, plan_from_parent, say
+from specdec_onnx.tui.channel import first_line, incoming, open_channel, say
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -37,23 +37,23 @@ def main() -> None:
     """Serve until the input ends."""
     channel = open_channel()
     try:
-        _serve(plan_from_parent(), channel)
+        _serve(incoming(sys.stdin), channel)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
         say(channel, {"error": first_line(error)})
 
 
-def _serve(wanted: Mapping[str, Any], channel: TextIO) -> None:
+def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
     import onnxruntime_genai as og
 
     from specdec_onnx.tui.bench.memory import peak_memory
 
+    wanted = next(messages)
     models = {False: _load(wanted["target"], ["decoder"], wanted["threads"])}
     if wanted["pair"]:
         models[True] = _load(wanted["pair"], ["decoder", "draft"], wanted["threads"])
     modes = [mode for mode in SETTINGS if needs_draft(mode) in models]
     say(channel, {"version": og.__version__, "modes": modes})
-    for line in sys.stdin:
-        ask = json.loads(line)
+    for ask in messages:
         run = _answer(models[needs_draft(ask["mode"])], ask["mode"], ask["tokens"], ask["max_length"])
         say(channel, run | {"peak_memory_bytes": peak_memory()})
 

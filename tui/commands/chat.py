@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _chat(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.app import ChatApp
-    from specdec_onnx.tui.engine_session import open_session
+    from specdec_onnx.tui.engine_process import open_process
     from specdec_onnx.tui.pairs import locate
     from specdec_onnx.tui.prepare import get_pair
     from specdec_onnx.tui.services import Services
@@ -66,7 +66,7 @@ def _chat(args: argparse.Namespace) -> int:
             "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
         )
     pairs = [locate(args.pair)] if args.pair else []
-    opener = partial(open_session, draft=args.draft, threads=args.threads, context=args.context)
+    opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
     services = Services.start(opener, get_pair)
     services.extra_pairs = pairs
     app = ChatApp(services, device=args.device, open_latest=args.latest)

@@ -3,13 +3,14 @@
 The plan comes in as one JSON line; each finding goes out as one, so that what was found before a crash is kept.
 """
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.bench.memory import peak_memory
-from specdec_onnx.tui.channel import first_line, open_channel, plan_from_parent, say
+from specdec_onnx.tui.channel import first_line, incoming, open_channel, say
 from specdec_onnx.tui.compare.energy import Meter
 from specdec_onnx.tui.compare.prompts import prompt_of
 from specdec_onnx.tui.compare.spec import Place, Plan
@@ -24,7 +25,7 @@ def main() -> None:
     """Measure and tell."""
     channel = open_channel()
     try:
-        measure(*Plan.of(plan_from_parent()), channel)
+        measure(*Plan.of(next(incoming(sys.stdin))), channel)
     except SpecdecError as error:
         say(channel, {"event": "failed", "problem": _problem(error)})
     except Exception as error:  # noqa: BLE001 - whatever it is, the report names it

@@ -1,16 +1,11 @@
 """Runs a place's process and gathers what it tells, whatever becomes of it."""
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Timer
 from typing import Any
 
-from specdec_onnx.tui.channel import last_words
+from specdec_onnx.tui.child import Child
 from specdec_onnx.tui.compare.spec import Place, Plan
 
 _CHILD = "specdec_onnx.tui.compare.child"
@@ -34,37 +29,22 @@ def run_place(
     on_run: Callable[[str], None] = lambda what: None,
 ) -> None:
     """Measure one place, at most `timeout` seconds long, into `outcome`; never raises for what goes wrong there."""
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        child = subprocess.Popen(
-            [sys.executable, "-m", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-            encoding="utf-8",
-        )
-        late = Timer(timeout, child.kill)
-        late.start()
-        try:
-            _listen(child, plan, place, outcome, on_run)
-            child.wait()
-            out_of_time = late.finished.is_set()
-        finally:
-            late.cancel()
-            child.kill()
-            code = child.wait()
+    child = Child(_CHILD)
+    late = Timer(timeout, child.process.kill)
+    late.start()
+    try:
+        child.tell(plan.message(place))
+        _listen(child, place, outcome, on_run)
         if not (outcome.finished or outcome.problem):
-            outcome.problem = _late(timeout, outcome) if out_of_time else last_words(said, code)
+            why = child.last_words()
+            outcome.problem = _late(timeout, outcome) if late.finished.is_set() else why
+    finally:
+        late.cancel()
+        child.close()
 
 
-def _listen(
-    child: "subprocess.Popen[str]", plan: Plan, place: Place, outcome: Outcome, on_run: Callable[[str], None]
-) -> None:
-    assert child.stdin and child.stdout
-    with suppress(BrokenPipeError), child.stdin as pipe:
-        pipe.write(json.dumps(plan.message(place)) + "\n")
-    for line in child.stdout:
-        message = json.loads(line)
+def _listen(child: Child, place: Place, outcome: Outcome, on_run: Callable[[str], None]) -> None:
+    while message := child.hear():
         event = message.pop("event")
         if event == "run":
             outcome.runs.append(message)

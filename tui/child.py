@@ -1,0 +1,65 @@
+"""A process of ours that a command starts and talks with; the other end is in `specdec_onnx.tui.channel`."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+from specdec_onnx.tui.channel import incoming, last_words
+
+
+class Child:
+    """JSON lines each way; iterating gives what it says, until it ends. `tell` may be called from any thread."""
+
+    def __init__(self, module: str) -> None:
+        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - lives as long as the process
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                module,
+            ],  # -P: nothing is imported from the folder one happens to be in
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            encoding="utf-8",
+        )
+        self._lock = Lock()
+        assert self.process.stdin and self.process.stdout
+        self._input, self._output = self.process.stdin, self.process.stdout
+        self._messages = incoming(self._output)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Send a message; that a process has ended shows when it is listened to."""
+        with self._lock, suppress(BrokenPipeError, ValueError):
+            print(json.dumps(message), file=self._input, flush=True)
+
+    def hear(self) -> dict[str, Any] | None:
+        """The next message; None when the process has ended."""
+        return next(self._messages, None)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    def last_words(self) -> str:
+        """Why it ended."""
+        return last_words(self._said, self.process.wait())
+
+    def close(self, patience: float = 0.0) -> None:
+        """Close its input and wait so many seconds for it to end of itself; then end it."""
+        with self._lock, suppress(BrokenPipeError):
+            self._input.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience)
+        self.process.kill()
+        self.process.wait()
+        self._output.close()
+        self._said.close()
