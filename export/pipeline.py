@@ -17,12 +17,13 @@ from specdec_onnx.export.options import TARGET_BLOCK, Options
 from specdec_onnx.export.ready import ReadyModel, find_ready
 from specdec_onnx.export.report import read_report, write_report
 from specdec_onnx.export.staging import staged, write_json
-from specdec_onnx.export.writers import Progress, build, writers_of
+from specdec_onnx.export.writers import build, writers_of
 from specdec_onnx.models.compatibility import require_compatible
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.layout import read_json
 from specdec_onnx.models.pair import open_pair
+from specdec_onnx.models.progress import Progress, silent
 
 Source = str | Path | Checkpoint
 
@@ -48,7 +49,7 @@ def export_model(
     SpecdecError, and no folder, when that fails.
     """
     order = Order(parse_format(format, TARGET_BLOCK), trim, context, smooth, graph)
-    return _export({"": source}, {"": order}, out, measure, force, progress or _silent)
+    return _export({"": source}, {"": order}, out, measure, force, progress or silent)
 
 
 def export_pair(
@@ -72,10 +73,10 @@ def export_pair(
             "there is no draft to shorten", "--draft-layers was given", "name a draft, or leave it out"
         )
     if draft_source is None:
-        return _export({"": target_source}, {"": options.target()}, out, measure, force, progress or _silent)
+        return _export({"": target_source}, {"": options.target()}, out, measure, force, progress or silent)
     orders = {"target": options.target(), "draft": options.draft()}
     sources = {"target": target_source, "draft": draft_source}
-    return _export(sources, orders, out, measure, force, progress or _silent)
+    return _export(sources, orders, out, measure, force, progress or silent)
 
 
 def _export(
@@ -159,7 +160,3 @@ def _open(source: Source) -> Checkpoint | ReadyModel:
 def _has_float_model(source: Checkpoint | ReadyModel) -> TypeGuard[Checkpoint]:
     """Whether its quality can be told: the float reference knows the families of the fused graph."""
     return not isinstance(source, ReadyModel) and source.config.get("model_type") in FAMILIES
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    pass

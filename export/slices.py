@@ -8,6 +8,7 @@ from specdec_onnx.export.assemble import ModelWriter, Order
 from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.measure import steady_cost_ms
 from specdec_onnx.models.folder import ModelFolder, open_model
+from specdec_onnx.models.progress import silent
 
 
 class TokenCost:
@@ -33,9 +34,5 @@ class TokenCost:
 def _written(checkpoint: Checkpoint, order: Order, depth: int, folder: Path) -> ModelFolder:
     writer = ModelWriter(checkpoint, folder, replace(order, layers=tuple(range(depth))))
     writer.describe()
-    writer.build(_silent)
+    writer.build(silent)
     return open_model(folder)
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    pass

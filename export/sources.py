@@ -18,8 +18,7 @@ from specdec_onnx.models.catalog import Entry, catalog
 from specdec_onnx.models.catalog_drafts import Proposal, propose
 from specdec_onnx.models.download import fetch
 from specdec_onnx.models.errors import SpecdecError
-
-Progress = Callable[[str, int, int], None]
+from specdec_onnx.models.progress import Progress
 
 
 def resolve(

@@ -13,9 +13,7 @@ from specdec_onnx.export.ready import ReadyModel, ReadyWriter
 from specdec_onnx.export.report import size_by_part
 from specdec_onnx.export.slices import TokenCost
 from specdec_onnx.models.errors import SpecdecError
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many steps are finished."""
+from specdec_onnx.models.progress import Progress
 
 
 def writers_of(

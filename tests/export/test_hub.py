@@ -1,13 +1,12 @@
 """Models from a hub: fetched once, found again without a connection, refused in plain words."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
-from support.sources import COMMIT, Hub, serve
+from support.sources import COMMIT, Hub, point_to
 from support.tiny import tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import hub as export_hub
@@ -15,22 +14,11 @@ from specdec_onnx.export.checkpoint.hub import fetch_repository
 from specdec_onnx.export.checkpoint.hub_listing import HubId
 from specdec_onnx.export.cli import main
 from specdec_onnx.export.sources import resolve
-from specdec_onnx.models import hub as models_hub
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
+from specdec_onnx.models.progress import silent
 
 REPO = "someone/tiny-llama"
-
-
-def silent(_what: str, _done: int, _total: int) -> None:
-    pass
-
-
-def point_to(patch: pytest.MonkeyPatch, url: str) -> None:
-    from huggingface_hub import constants
-
-    patch.setattr(constants, "ENDPOINT", url)
-    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +28,6 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with serve(Hub()) as running:
-        point_to(monkeypatch, running.url)
-        monkeypatch.setattr(models_hub, "_CHUNK", 4096)
-        yield running
 
 
 @pytest.fixture(scope="module")

