@@ -6,7 +6,8 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from threading import Lock
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from specdec_onnx.tui.channel import incoming, last_words
@@ -30,15 +31,22 @@ class Child:
             text=True,
             encoding="utf-8",
         )
-        self._lock = Lock()
         assert self.process.stdin and self.process.stdout
         self._input, self._output = self.process.stdin, self.process.stdout
         self._messages = incoming(self._output)
+        self._outgoing = SimpleQueue[str | None]()
+        Thread(target=self._write, daemon=True).start()
+
+    def _write(self) -> None:
+        with suppress(OSError):  # that the process has ended shows when it is listened to
+            while (line := self._outgoing.get()) is not None:
+                print(line, file=self._input, flush=True)
+        with suppress(OSError):
+            self._input.close()
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Send a message; that a process has ended shows when it is listened to."""
-        with self._lock, suppress(BrokenPipeError, ValueError):
-            print(json.dumps(message), file=self._input, flush=True)
+        """Send a message; never waits for a process that doesn't read."""
+        self._outgoing.put(json.dumps(message))
 
     def hear(self) -> dict[str, Any] | None:
         """The next message; None when the process has ended."""
@@ -55,8 +63,7 @@ class Child:
 
     def close(self, patience: float = 0.0) -> None:
         """Close its input and wait so many seconds for it to end of itself; then end it."""
-        with self._lock, suppress(BrokenPipeError):
-            self._input.close()
+        self._outgoing.put(None)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience)
         self.process.kill()

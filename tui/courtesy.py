@@ -1,4 +1,4 @@
-"""Let the screen go first where it and the engine want the same core or the same Python."""
+"""Let the screen go first: where it and the engine want the same core, and before collecting garbage."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ def step_back() -> None:
 
 
 def set_modules_aside() -> None:
-    """Spare the garbage collector what is there for good; only once, or a pair let go of would stay too."""
+    """Spare the garbage collector what is there for good; only once, or what is let go of later would stay too."""
     if not gc.get_freeze_count():
         gc.freeze()
 

@@ -12,51 +12,72 @@ from typing import Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.channel import incoming, open_channel, say
-from specdec_onnx.tui.courtesy import set_modules_aside, short_collections
+from specdec_onnx.tui.courtesy import set_modules_aside
 from specdec_onnx.tui.engine_session import EngineSession, open_session
 from specdec_onnx.tui.session import Request
-from specdec_onnx.tui.settings import Settings
 
 FACTS = ("name", "about", "device", "modes", "context", "exactness")
 
 
 def main() -> None:
-    """Load, say so, answer."""
+    """Load, say so, answer. The main thread only listens, so that nothing outlives the chat."""
     channel = open_channel()
     messages = incoming(sys.stdin)
-    try:
-        session = open_session(**next(messages))
-    except Exception as error:  # noqa: BLE001 - the chat shows it
-        say(channel, {"failed": as_message(error)})
-        return
-    set_modules_aside()
-    say(channel, {"ready": {fact: getattr(session, fact) for fact in FACTS}})
-    requests = SimpleQueue[Mapping[str, Any]]()
-    Thread(target=_answer_all, args=(session, requests, channel), daemon=True).start()
+    engine = Engine(next(messages), channel)
+    Thread(target=engine.run, daemon=True).start()
     for message in messages:
-        if "cancel" in message:
-            session.cancel()
-        else:
-            requests.put(message["reply"])
+        engine.take(message)
     os._exit(0)  # the chat has gone, and nobody waits for a long pass
 
 
-def _answer_all(session: EngineSession, requests: SimpleQueue[Mapping[str, Any]], channel: TextIO) -> None:
-    while True:
-        request = requests.get()
+class Engine:
+    """What the worker thread does, and what it is told meanwhile."""
+
+    def __init__(self, plan: Mapping[str, Any], channel: TextIO) -> None:
+        self._plan, self._channel = plan, channel
+        self._requests = SimpleQueue[Mapping[str, Any]]()
+        self._session: EngineSession | None = None
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """A message of the chat, in the main thread."""
+        if "reply" in message:
+            self._requests.put(message["reply"])
+        elif self._session is not None:
+            self._session.cancel()
+
+    def run(self) -> None:
+        """Load, then answer one request after the other; a chat that can't be told has gone."""
         try:
-            with short_collections:
-                _answer(session, as_request(request), channel)
-            say(channel, {"ended": dict(session.statistics())})
-        except BrokenPipeError:
-            os._exit(0)
+            self._load()
+            while True:
+                self._answer(Request.from_dict(self._requests.get()))
+        finally:
+            os._exit(1)
+
+    def _load(self) -> None:
+        try:
+            self._session = session = open_session(**self._plan)
         except Exception as error:  # noqa: BLE001 - the chat shows it
-            say(channel, {"failed": as_message(error)})
+            self._say("failed", as_message(error))
+            os._exit(0)
+        set_modules_aside()
+        self._say("ready", {fact: getattr(session, fact) for fact in FACTS})
 
+    def _answer(self, request: Request) -> None:
+        assert self._session is not None
+        try:
+            for step in self._session.reply(
+                request, lambda done, total: self._say("progress", [done, total])
+            ):
+                self._say("round", [step.text, step.pieces, step.reason])
+            self._say("ended", dict(self._session.statistics()))
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the chat shows it
+            self._say("failed", as_message(error))
 
-def _answer(session: EngineSession, request: Request, channel: TextIO) -> None:
-    for step in session.reply(request, lambda done, total: say(channel, {"progress": [done, total]})):
-        say(channel, {"round": [step.text, step.pieces, step.reason]})
+    def _say(self, kind: str, content: object) -> None:
+        say(self._channel, {kind: content})
 
 
 def as_message(error: Exception) -> dict[str, str]:
@@ -64,11 +85,6 @@ def as_message(error: Exception) -> dict[str, str]:
     if isinstance(error, SpecdecError):
         return {"what": error.what, "why": error.why, "fix": error.fix}
     return {"what": type(error).__name__, "why": str(error), "fix": ""}
-
-
-def as_request(message: Mapping[str, Any]) -> Request:
-    """A request as it was before it was sent."""
-    return Request(**{**message, "settings": Settings.from_dict(message["settings"])})
 
 
 if __name__ == "__main__":

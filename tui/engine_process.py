@@ -2,7 +2,6 @@
 for half a second, and a driver that crashes takes its process along."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -11,7 +10,7 @@ from specdec_onnx.tui.pieces import Piece
 from specdec_onnx.tui.session import Progress, Request, Round
 
 _CHILD = "specdec_onnx.tui.engine_child"
-PATIENCE = 5.0
+PATIENCE = 1.0
 
 
 class EngineProcess:
@@ -27,11 +26,15 @@ class EngineProcess:
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = plan
         self._counts: Mapping[str, Any] = {}
-        self._start()
+        self._child = self._started()
+        self._wait_until_ready()
 
-    def _start(self) -> None:
-        self._child = Child(_CHILD)
-        self._child.tell(self._plan)
+    def _started(self) -> Child:
+        child = Child(_CHILD)
+        child.tell(self._plan)
+        return child
+
+    def _wait_until_ready(self) -> None:
         try:
             ready = self._next()["ready"]
         except BaseException:
@@ -54,8 +57,10 @@ class EngineProcess:
     def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
         """Stream an answer; one that nobody listens to any more is stopped."""
         if not self._child.running:
-            self._start()
-        self._child.tell({"reply": _sendable(request)})
+            self._child.close()
+            self._child = self._started()
+            self._wait_until_ready()
+        self._child.tell({"reply": request.as_dict()})
         ended = False
         try:
             while not ended:
@@ -84,11 +89,6 @@ class EngineProcess:
     def close(self) -> None:
         """End the process, which gives its memory back."""
         self._child.close(PATIENCE)
-
-
-def _sendable(request: Request) -> dict[str, Any]:
-    plain = {field.name: getattr(request, field.name) for field in fields(request)}
-    return {**plain, "messages": list(request.messages), "settings": request.settings.as_dict()}
 
 
 def open_process(

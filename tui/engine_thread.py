@@ -21,7 +21,7 @@ class EngineThread:
             self._thread.start()
         self._tasks.put(task)
 
-    def stop(self, patience: float = 2.0) -> None:
+    def stop(self, patience: float) -> None:
         """Let the tasks at hand end, waiting at most `patience` seconds."""
         if self._thread is not None:
             self._tasks.put(None)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from specdec_onnx.tui.markdown.blocks import parser
+
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
@@ -13,7 +15,5 @@ class CodeBlock:
 
 def code_blocks(markdown: str) -> list[CodeBlock]:
     """Every fenced block in order, an unfinished last one included."""
-    from markdown_it import MarkdownIt
-
-    tokens = MarkdownIt("commonmark").parse(markdown)
+    tokens = parser().parse(markdown)
     return [CodeBlock(token.content, token.info.strip()) for token in tokens if token.type == "fence"]

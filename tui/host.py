@@ -11,6 +11,9 @@ from specdec_onnx.tui.engine_thread import EngineThread
 from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.session import Opener, Session
 
+PATIENCE = 0.5
+"""Seconds that quitting waits for what the engine's thread is at."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -68,9 +71,9 @@ class Host:
             self.changed()
 
     def _let_go(self) -> None:
-        if self._loaded is not None:
-            self._loaded.close()
-            self._loaded = None
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            loaded.close()
 
     def answer(self, reply: Reply) -> None:
         """Answer once the pair is ready and earlier answers have ended; never raises."""
@@ -85,6 +88,5 @@ class Host:
 
     def stop(self) -> None:
         """Let go of the pair, and give the engine's thread a moment to end."""
-        if self._loaded is not None:
-            self._thread.submit(self._let_go)
-        self._thread.stop()
+        self._let_go()
+        self._thread.stop(PATIENCE)

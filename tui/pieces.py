@@ -60,9 +60,6 @@ class Packed(Sequence[Piece]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and self._all == tuple(other)
 
-    def __hash__(self) -> int:
-        return hash(self._stored)
-
 
 def counts(pieces: Iterable[Piece]) -> dict[Source, int]:
     """How many tokens came from each source."""

@@ -91,6 +91,11 @@ class Reply:
         self.error, self.reason = error, "error"
 
     @property
+    def stopping(self) -> bool:
+        """Asked to stop; the engine may need a pass, or to be loaded, before it does."""
+        return self._cancelled
+
+    @property
     def finished(self) -> bool:
         """True when nothing more will come and everything was drained."""
         return self.reason is not None and not self._inbox

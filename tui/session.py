@@ -1,7 +1,7 @@
 """What the chat needs of an engine, and nothing more."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from specdec_onnx.tui.pieces import Piece
@@ -23,6 +23,16 @@ class Request:
     mode: str = "auto"
     partial: str = ""
     fresh: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON; of the settings, what a conversation is stored with."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "messages": list(self.messages), "settings": self.settings.as_dict()}
+
+    @classmethod
+    def from_dict(cls, sent: Mapping[str, Any]) -> "Request":
+        """Read what `as_dict` made."""
+        return cls(**{**sent, "settings": Settings.from_dict(sent["settings"])})
 
 
 @dataclass(frozen=True, slots=True)

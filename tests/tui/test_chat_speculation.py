@@ -14,6 +14,7 @@ from specdec_onnx.tui.session import Progress, Request, Round
 from specdec_onnx.tui.why import why_nothing_drafted, why_plain
 from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.bars import StatisticsBar
+from specdec_onnx.tui.widgets.markdown import AnswerText
 from specdec_onnx.tui.widgets.token_view import STYLES, TokenView, legend, token_content
 
 WORDS = "alpha beta gamma delta epsilon zeta eta theta"
@@ -75,12 +76,12 @@ async def test_f3_shows_sources_then_the_trace_then_the_text(tmp_path: Path) -> 
         tokens = answer.query_one(TokenView)
         assert not tokens.display
         await pilot.press("f3")
-        assert tokens.display and not answer.query_one(".answer-text").display
+        assert tokens.display and not answer.query_one(AnswerText).display
         assert tokens.plain.startswith(WORDS) and "perhaps" not in tokens.plain
         await pilot.press("f3")
         assert "alpha beta gamma perhaps delta │epsilon" in tokens.plain
         await pilot.press("f3")
-        assert not tokens.display and answer.query_one(".answer-text").display
+        assert not tokens.display and answer.query_one(AnswerText).display
 
 
 async def test_tokens_are_shown_while_they_come(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ async def test_tokens_are_shown_while_they_come(tmp_path: Path) -> None:
         await pilot.press("f3")
         screen = await under_way(app, 1)
         await until(lambda: screen.query_one(TokenView).plain.startswith("alpha beta gamma delta"))
-        assert not screen.query_one(".answer-text").display
+        assert not screen.query_one(AnswerText).display
         screen.services.host.state.session.cancel()
         await idle(app)
 

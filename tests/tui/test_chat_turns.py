@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
+from textual.geometry import Offset
 from textual.pilot import Pilot
+from textual.selection import Selection
 from textual.widgets import Button
 from textual.widgets._toast import Toast
 
@@ -209,6 +211,45 @@ async def test_a_conversation_that_grows_long_puts_its_beginning_away(tmp_path: 
         assert [view.turn.id for view in screen.transcript.turns()] == [
             t.id for t in screen.conversation.line
         ]
+
+
+async def test_answers_of_this_session_come_back_from_the_beginning(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app, *(f"question {number}" for number in range(17)))
+        await pilot.pause()
+        screen.query_one("#earlier").focus()
+        await pilot.press("enter")
+        await until(lambda: len(screen.transcript.turns()) == 34)
+        assert [answer.text for answer in screen.transcript.answers()] == ["fine"] * 17
+
+
+async def test_earlier_turns_come_above_what_is_being_read(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        for number in range(20):
+            screen.conversation.ask(f"question {number}")
+        await screen.transcript.show_line(screen.conversation.line)
+        await pilot.pause()
+        screen.transcript.scroll_home(animate=False)
+        await pilot.pause()
+        first = screen.transcript.turns()[0]
+        row = first.region.y
+        screen.query_one("#earlier").focus()
+        await pilot.press("enter")
+        await until(lambda: len(screen.transcript.turns()) == 40)
+        await pilot.pause(0.2)
+        assert abs(first.region.y - row) <= 1, "the button above it may be gone"
+
+
+async def test_ctrl_c_copies_what_is_selected(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one two three"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app)
+        screen.selections = {screen.query_one(AnswerText): Selection(Offset(4, 0), Offset(7, 0))}
+        await pilot.press("ctrl+c")
+        assert app.clipboard == "two"
 
 
 async def test_answers_are_rendered_before_they_are_mounted(

@@ -1,5 +1,6 @@
 """The engine's process: what becomes of the chat when it ends, and of it when the chat does."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,8 +16,8 @@ from support.scripted_session import ScriptedSession
 from support.tiny import export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.engine_child import as_message, as_request
-from specdec_onnx.tui.engine_process import EngineProcess, _sendable, open_process
+from specdec_onnx.tui.engine_child import as_message
+from specdec_onnx.tui.engine_process import EngineProcess, open_process
 from specdec_onnx.tui.host import Host
 from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.session import Request
@@ -109,6 +110,38 @@ def test_an_engine_does_not_outlive_the_chat(pair: Path) -> None:
     assert ends(engine)
 
 
+def test_an_engine_that_still_loads_ends_with_the_chat() -> None:
+    script = (
+        "import time; from specdec_onnx.tui import engine_child as child;"
+        "child.open_session = lambda **plan: time.sleep(60); child.main()"
+    )
+    engine = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, text=True)
+    assert engine.stdin
+    print("{}", file=engine.stdin, flush=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        engine.wait(1)
+    engine.stdin.close()
+    assert engine.wait(10) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are not stopped there")
+def test_an_engine_that_hangs_keeps_nobody_waiting(pair: Path) -> None:
+    session = open_process(str(pair), "cpu")
+    process = session._child.process
+    process.send_signal(signal.SIGSTOP)
+    long = Request([{"role": "user", "content": "word " * 200_000}], SETTINGS)
+    host, reply = Host(lambda pair, device: session), Reply(1, long)
+    host.open("it")
+    host.answer(reply)
+    while not reply._started:
+        time.sleep(0.01)
+    start = time.monotonic()
+    reply.cancel()
+    assert reply.stopping and time.monotonic() - start < 0.5
+    host.stop()
+    assert time.monotonic() - start < 5 and process.returncode == -signal.SIGKILL
+
+
 def test_nothing_is_imported_from_the_current_folder(
     pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +154,7 @@ def test_requests_and_errors_arrive_as_they_were() -> None:
     request = Request(
         [{"role": "user", "content": "ä\ud800"}], replace(SETTINGS, stop=("a", "b")), "plain", "so", True
     )
-    assert as_request(_sendable(request)) == request
+    assert Request.from_dict(json.loads(json.dumps(request.as_dict()))) == request
     assert as_message(SpecdecError("a", "b", "c")) == {"what": "a", "why": "b", "fix": "c"}
     assert as_message(KeyError("x")) == {"what": "KeyError", "why": "'x'", "fix": ""}
 

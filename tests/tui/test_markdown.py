@@ -1,5 +1,7 @@
 """Markdown as lines: streamed in pieces it ends as if read at once, and what is finished is not drawn again."""
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from textual.app import App, ComposeResult
 from textual.geometry import Offset
 from textual.selection import Selection
 
-from specdec_onnx.tui.markdown.blocks import PIECE, Document
-from specdec_onnx.tui.markdown.look import look
+from specdec_onnx.tui.markdown.blocks import PIECE, Block, Document
+from specdec_onnx.tui.markdown.look import Look, look
 from specdec_onnx.tui.markdown.render import rendered
+from specdec_onnx.tui.widgets.lines import Line
 from specdec_onnx.tui.widgets.markdown import AnswerText
 
 TEXT = """# Title
@@ -230,6 +233,105 @@ async def test_selected_text_is_marked_and_copied_without_the_margin_of_code() -
             return "".join(part.text for part in line if part.style and part.style.bgcolor == mark)
 
         assert [marked(y) for y in (0, 3, 4)] == ["字 text", "abc", "  de"]
+
+
+async def test_wrapped_lines_are_copied_as_they_were() -> None:
+    code = "x = 'some words that need more room'\n" + "y" * 40 + "\n\n\tif z:"
+    app = Page(f"One paragraph that is wrapped here.\n\n```python\n{code}\n```\n\n- a\n- b")
+    async with app.run_test(size=(24, 30)) as pilot:
+        app.screen.selections = {app.answer: Selection(None, None)}
+        await pilot.pause()
+        copied = app.screen.get_selected_text()
+        assert copied is not None
+        assert copied.startswith(f"One paragraph that is wrapped here.\n\n\n{code.split(chr(9))[0]}")
+        assert copied.endswith("if z:\n\n\n • a\n • b")
+        assert app.answer.plain.count("y") == 40 and max(map(len, app.answer.plain.split("\n"))) <= 24
+
+
+async def test_wide_cells_are_wrapped_not_cut() -> None:
+    word = "a_very_long_identifier_without_blanks"
+    app = Page(f"| one | two |\n|---|---|\n| {word} | {word} |")
+    async with app.run_test(size=(30, 20)):
+        assert "…" not in app.answer.plain
+        assert sum(app.answer.plain.count(letter) for letter in "v") == 2
+
+
+async def test_a_resize_while_the_end_is_drawn_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, held = Page(), threading.Event()
+    async with app.run_test(size=(60, 40)) as pilot:
+        app.answer.append(LONG_STRING)
+        await pilot.pause()
+
+        def slowly(block: Block, width: int, style: Look) -> list[Line]:
+            if threading.current_thread() is not threading.main_thread():
+                held.wait(10)
+            return rendered(block, width, style)
+
+        monkeypatch.setattr("specdec_onnx.tui.widgets.markdown.rendered", slowly)
+        ending = asyncio.create_task(app.answer.finish(LONG_STRING))
+        await pilot.resize_terminal(40, 40)
+        await pilot.pause(0.2)
+        held.set()
+        await ending
+        await pilot.pause()
+        assert app.answer.size.width == 40
+        assert {app.answer.render_line(y).cell_length for y in range(app.answer.size.height)} == {40}
+
+
+@pytest.mark.parametrize("mark", ["-", "1."])
+def test_a_growing_list_is_cut_so_that_only_its_end_is_read_again(mark: str) -> None:
+    items = [f"{mark if mark == '-' else f'{number + 1}.'} item {number}\n    - more" for number in range(30)]
+    growing = Document("Before:\n\n")
+    for item in items:
+        growing.append(item + "\n")
+    assert [block.source.count("item") for block in growing.blocks] == [0, PIECE, PIECE, 30 - 2 * PIECE]
+    assert [block.starts for block in growing.blocks] == [True, True, False, False]
+    assert growing.text[growing._read :].startswith(items[2 * PIECE])
+    growing.append("\nAfter.\n\n- other")
+    assert [block.source for block in growing.blocks[-2:]] == ["After.", "- other"]
+    assert all(block.starts for block in growing.blocks[-2:])
+    assert "\n".join(block.source for block in growing.blocks[1:4]) == "\n".join(items)
+    assert len(Document("\n".join(items), whole=True).blocks) == 1
+
+
+def test_deep_lists_are_drawn_to_their_end() -> None:
+    text = "\n".join(f"{'  ' * depth}- level{depth}" for depth in range(25))
+    lines = [
+        line.text
+        for block in Document(text, whole=True).blocks
+        for line in rendered(block, 120, look(Page()))
+    ]
+    assert len(lines) == 25 and lines[-1].endswith("level24")
+
+
+async def test_a_growing_list_looks_like_a_whole_one() -> None:
+    text = "\n".join(f"{number}. item {number}" for number in range(1, 10 + PIECE))
+    app = Page()
+    async with app.run_test(size=(60, 40)) as pilot:
+        app.answer.append(text)
+        await pilot.pause()
+        growing = [line.split() for line in app.answer.plain.split("\n")]
+        await app.answer.finish(text)
+        assert growing == [line.split() for line in app.answer.plain.split("\n")]
+
+
+def test_other_line_ends_than_those_of_markdown_lose_nothing() -> None:
+    text = "a\u2028b\x0cc\x85d\n\nsecond\n\nthird"
+    for whole in (False, True):
+        sources = [block.source for block in Document(text, whole=whole).blocks]
+        assert sources == ["a\u2028b\x0cc\x85d", "second", "third"]
+
+
+def test_a_link_definition_that_came_in_parts_is_whole_in_the_end() -> None:
+    growing = Document()
+    for part in ("[x] first\n\n[x]: http", "://example.org/a", "bc\n\nthe end"):
+        growing.append(part)
+    assert growing.blocks[-1].references == "[X]: <http://example.org/abc>"
+
+
+@pytest.mark.parametrize("info", ["python", " python", "python title=x", "\tpython"])
+def test_the_language_of_code_is_its_first_word(info: str) -> None:
+    assert Document(f"```{info}\nx\n```", whole=True).blocks[0].language == "python"
 
 
 async def test_the_mouse_selects_text(tmp_path: Path) -> None:

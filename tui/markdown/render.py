@@ -1,6 +1,7 @@
 """One block of Markdown to lines of the terminal, by Rich."""
 
 import io
+from copy import copy
 from functools import lru_cache
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 from textual.strip import Strip
@@ -55,21 +57,32 @@ class _Item(markdown.ListItem):
             yield Segment.line()
 
 
+class _Table(markdown.TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
 class _Markdown(markdown.Markdown):
     elements: ClassVar[dict[str, type[markdown.MarkdownElement]]] = {
         **markdown.Markdown.elements,
         "heading_open": _Heading,
         "list_item_open": _Item,
+        "table_open": _Table,
         "hr": _Rule,
         "fence": _Code,
         "code_block": _Code,
     }
 
-    def __init__(self, block: Block, look: Look) -> None:
-        # Not Rich's own, which would make a parser for each block.
-        self.markup, self.parsed, self.style = block.source, parse(block), "none"
-        self.justify, self.hyperlinks, self.inline_code_lexer, self.inline_code_theme = None, False, None, ""
-        self.code_theme = look.syntax  # type: ignore[assignment]  # Rich passes it on to Syntax, which takes both
+
+@lru_cache(maxsize=8)
+def _empty(look: Look) -> _Markdown:
+    # Rich makes a parser for each Markdown, which takes longer than most blocks; this one is copied. Its type for
+    # themes is narrower than that of Syntax, which it passes them on to.
+    return _Markdown("", code_theme=look.syntax, hyperlinks=False)  # type: ignore[arg-type]
 
 
 def code(source: str, language: str, theme: object, *, starts: bool = True, ends: bool = True) -> Padding:
@@ -81,18 +94,55 @@ def code(source: str, language: str, theme: object, *, starts: bool = True, ends
 
 @lru_cache(maxsize=256)
 def _coloured(source: str, language: str, theme: object) -> Text:
-    text = Syntax("", language, theme=theme).highlight(f"{source}\n")  # type: ignore[arg-type]
+    syntax = Syntax("", language, theme=theme, word_wrap=True)  # type: ignore[arg-type]
+    text = syntax.highlight(f"{source}\n")
     text.right_crop(1)
     return text
 
 
 def rendered(block: Block, width: int, look: Look) -> list[Line]:
     """The lines of a block, each `width` cells wide."""
-    if block.language is None:
-        strips = _strips(_Markdown(block, look), width, look)
-        return [Line(Strip([]), strip) for strip in _without_blank_ends(strips)]
-    padded = code(block.source, block.language, look.syntax, starts=block.starts, ends=block.ends)
-    return [Line(strip.crop(0, MARGIN), strip.crop(MARGIN)) for strip in _strips(padded, width, look)]
+    return _markdown(block, width, look) if block.language is None else _code(block, width, look)
+
+
+def _markdown(block: Block, width: int, look: Look) -> list[Line]:
+    content = copy(_empty(look))
+    content.parsed = parse(block)
+    lines = [Line(Strip([]), strip) for strip in _without_blank_ends(_strips(content, width, look))]
+    if content.parsed and content.parsed[0].type == "paragraph_open" and "  \n" not in block.source:
+        return [*lines[:1], *(line._replace(joint=" ") for line in lines[1:])]
+    return lines
+
+
+def _code(block: Block, width: int, look: Look) -> list[Line]:
+    padded = code(block.source, block.language or "", look.syntax, starts=block.starts, ends=block.ends)
+    lines = [Line(strip.crop(0, MARGIN), strip.crop(MARGIN)) for strip in _strips(padded, width, look)]
+    inside = slice(int(block.starts), len(lines) - int(block.ends))
+    joints = _joints([line.text for line in lines[inside]], block.source)
+    lines[inside] = [line._replace(joint=joint) for line, joint in zip(lines[inside], joints, strict=True)]
+    return lines
+
+
+def _joints(shown: list[str], source: str) -> list[str]:
+    """What the source has before each shown line: a line end, or where a line was wrapped, the blanks there."""
+    joints, sources, rest = list[str](), iter(source.split("\n")), ""
+    for text in shown:
+        if rest.strip():
+            joints.append(rest[: len(rest) - len(rest.lstrip())])
+        else:
+            joints.append("\n")
+            rest = next(sources, "")
+        rest = _after(rest, len("".join(text.split())))
+    return joints
+
+
+def _after(text: str, count: int) -> str:
+    """What follows so many characters that are not blank."""
+    for at, character in enumerate(text):
+        if not count:
+            return text[at:]
+        count -= not character.isspace()
+    return ""
 
 
 def _strips(content: RenderableType, width: int, look: Look) -> list[Strip]:

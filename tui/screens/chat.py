@@ -66,10 +66,13 @@ class ChatScreen(Places):
         self.refresh_bars()
 
     async def action_interrupt(self) -> None:
-        """Ctrl+C stops an answer; at other times it copies or hints at Ctrl+Q, as everywhere."""
-        if not self.busy or self.get_selected_text():
+        """Ctrl+C copies what is selected, else stops an answer, else hints at Ctrl+Q, as everywhere."""
+        if selected := self.get_selected_text():
+            self.copy(selected, f"{len(selected.split()):,} words")
+        elif self.busy:
+            await self.action_stop()
+        else:
             raise SkipAction
-        await self.action_stop()
 
     @on(Prompt.Submitted)
     async def submitted(self, event: Prompt.Submitted) -> None:

@@ -126,7 +126,9 @@ class ChatBase(Screen[None]):
     def _enter(self) -> str:
         if self.editing is not None:
             return "Enter asks the changed question · Esc leaves it"
-        return "Esc stops" if self.busy else "Enter sends · Ctrl+J new line"
+        if self.reply is not None:
+            return "stopping" if self.reply.stopping else "Esc stops"
+        return "Enter sends · Ctrl+J new line"
 
     def _doing(self) -> str:
         state = self.services.host.state

@@ -28,13 +28,13 @@ class AnswerView(TurnView):
         self.rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
         self.reason = turn.reason
         self.remark = note
-        self.body = AnswerText(self.text, classes="answer-text")
+        self.body = AnswerText(self.text)
         self._streamed = False
 
     def compose(self) -> ComposeResult:
         """All three parts; the view decides which are displayed."""
         yield self.body
-        yield TokenView(classes="answer-tokens")
+        yield TokenView()
         yield Static("", classes="note")
 
     def on_mount(self) -> None:

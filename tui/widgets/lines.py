@@ -12,10 +12,12 @@ from textual.widget import Widget
 
 
 class Line(NamedTuple):
-    """A line as it is drawn: what is left of the text, and the text."""
+    """A line as it is drawn: what is left of the text, and the text; `joint` is between it and the line above when
+    both are copied, which for a wrapped line is no line end."""
 
     margin: Strip
     body: Strip
+    joint: str = "\n"
 
     @property
     def text(self) -> str:
@@ -28,8 +30,8 @@ class LineView(Widget):
 
     DEFAULT_CSS = "LineView { width: 1fr; height: auto; }"
 
-    def __init__(self, *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self.auto_links = False
         self._lines: list[Line] = []
         self._fitted: tuple[int, object] | None = None
@@ -63,7 +65,7 @@ class LineView(Widget):
     def redraw(self) -> None:
         """Make the lines again and draw those that changed."""
         self._stale = True
-        if self._fitted is None:
+        if self._fitted is None or not self.display:
             return
         before, width = self._lines, self._fitted[0]
         self._fit(width)
@@ -99,8 +101,13 @@ class LineView(Widget):
         return Strip.join([line.body.crop(0, first), marked, line.body.crop(last)])
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected characters."""
-        return selection.extract(self.plain), "\n"
+        """The selected characters, as they were before they were wrapped."""
+        parts: list[str] = []
+        for y, line in enumerate(self._lines):
+            if (span := selection.get_span(y)) is not None:
+                parts += [line.joint] if parts else []
+                parts.append(line.text[span[0] : None if span[1] < 0 else span[1]])
+        return "".join(parts), "\n"
 
 
 @lru_cache(maxsize=16)

@@ -17,8 +17,8 @@ Rendered = dict[Block, list[Line]]
 class AnswerText(LineView):
     """Streamed Markdown; what has not changed is neither read nor drawn again."""
 
-    def __init__(self, text: str = "", *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
         self._document = Document(text, whole=bool(text))
         self._rendered: Rendered = {}
 
@@ -36,19 +36,21 @@ class AnswerText(LineView):
 
     async def finish(self, text: str) -> None:
         """Nothing more comes: read the whole text once more, which heals what streaming got wrong."""
-        document = Document(text, whole=True)
-        if self._fitted is not None:
-            await self._prepare(document, self._fitted[0], self._rendered)
+        document, fitted = Document(text, whole=True), self._fitted
+        if fitted is not None:
+            made = await self._made(document, fitted[0], self._rendered)
+            if self._fitted == fitted:
+                self._rendered = made
         self._document = document
         self.redraw()
 
     async def prepare(self, width: int) -> None:
-        """Render the text for this width, away from the event loop."""
-        await self._prepare(self._document, width, {})
+        """Render the text for this width, before the widget is mounted and away from the event loop."""
         self._fitted = (width, self.colours())
+        self._rendered = await self._made(self._document, width, {})
 
-    async def _prepare(self, document: Document, width: int, known: Rendered) -> None:
-        self._rendered = await asyncio.to_thread(_all, document.blocks, width, self.colours(), known)
+    async def _made(self, document: Document, width: int, known: Rendered) -> Rendered:
+        return await asyncio.to_thread(_all, document.blocks, width, self.colours(), known)
 
     def colours(self) -> Look:
         """Those of the theme."""
@@ -67,4 +69,4 @@ class AnswerText(LineView):
 
 
 def _all(blocks: list[Block], width: int, style: Look, known: Rendered) -> Rendered:
-    return {block: known.get(block) or rendered(block, width, style) for block in blocks}
+    return {block: known[block] if block in known else rendered(block, width, style) for block in blocks}

@@ -31,8 +31,8 @@ ORDER: tuple[Source, ...] = ("suffix", "draft", "target", "rejected")
 class TokenView(LineView):
     """Cut at line ends into parts of some lines each, so that a frame renders the last one only."""
 
-    def __init__(self, *, classes: str | None = None) -> None:
-        super().__init__(classes=classes)
+    def __init__(self) -> None:
+        super().__init__()
         self._parts: list[Content] = []
         self._rendered: dict[Part, list[Line]] = {}
 
@@ -50,7 +50,9 @@ class TokenView(LineView):
         """Parts that are known are not rendered again."""
         known = {} if anew else self._rendered
         keyed = [((part.plain, tuple(part.spans)), part) for part in self._parts]
-        self._rendered = {key: known.get(key) or self._lines_of(part, width) for key, part in keyed}
+        self._rendered = {
+            key: known[key] if key in known else self._lines_of(part, width) for key, part in keyed
+        }
         return [line for key, _ in keyed for line in self._rendered[key]]
 
     def _lines_of(self, part: Content, width: int) -> list[Line]:
@@ -59,7 +61,7 @@ class TokenView(LineView):
 
 
 def cut(content: Content) -> list[Content]:
-    """Pieces of some lines each; the line ends between them are the widgets' own."""
+    """Pieces of some lines each, without the line ends between them."""
     lines = content.split("\n", allow_blank=True)
     newline = Content("\n")
     return [newline.join(lines[at : at + LINES]) for at in range(0, len(lines), LINES)]

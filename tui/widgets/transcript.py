@@ -50,9 +50,9 @@ class Transcript(VerticalScroll, can_focus=False):
     async def show_line(self, line: Sequence[Turn]) -> None:
         """Show this branch in place of what is there."""
         first = max(0, len(line) - WINDOW)
-        self._hidden = list(line[:first])
         views = [self.make(turn) for turn in line[first:]]
         await self._prepare(views)
+        self._hidden = list(line[:first])
         async with self.batch():
             await self.page.remove_children()
             if self._hidden:
@@ -83,16 +83,15 @@ class Transcript(VerticalScroll, can_focus=False):
             for view in self.turns()[shared:]:
                 await view.remove()
             await self.page.mount_all([self.make(turn) for turn in line[len(self._hidden) + shared :]])
-            await self._put_away()
+            await self._put_away(line)
         self.anchor()
         self.post_message(self.Resized(len(line)))
 
-    async def _put_away(self) -> None:
+    async def _put_away(self, line: Sequence[Turn]) -> None:
         """Take the oldest turns off the page again when it has become long: each costs something with every frame."""
-        turns = self.turns()
-        if len(turns) <= MOST:
+        if len(self.turns()) <= MOST:
             return
-        self._hidden += [view.turn for view in turns[:-WINDOW]]
+        self._hidden = list(line[:-WINDOW])
         for view in self.page.children[:-WINDOW]:
             await view.remove()
         await self.page.mount(self._earlier(), before=0)
@@ -134,11 +133,16 @@ class Transcript(VerticalScroll, can_focus=False):
     async def on_button_pressed(self, event: Button.Pressed) -> None:
         """Mount the next batch of earlier turns and stay where the reader is."""
         event.stop()
-        batch, self._hidden = self._hidden[-WINDOW:], self._hidden[:-WINDOW]
-        self.release_anchor()
-        await event.button.remove()
-        views = [self.make(turn) for turn in batch]
+        views = [self.make(turn) for turn in self._hidden[-WINDOW:]]
         await self._prepare(views)
-        await self.page.mount_all(views, before=0)
-        if self._hidden:
-            await self.page.mount(self._earlier(), before=0)
+        if not event.button.is_attached:
+            return  # another branch is shown by now
+        self._hidden = self._hidden[:-WINDOW]
+        self.release_anchor()
+        below = self.max_scroll_y - self.scroll_y
+        async with self.batch():
+            await event.button.remove()
+            await self.page.mount_all(views, before=0)
+            if self._hidden:
+                await self.page.mount(self._earlier(), before=0)
+        self.call_after_refresh(lambda: self.scroll_to(y=self.max_scroll_y - below, animate=False))
