@@ -14,17 +14,13 @@ from specdec_onnx.tui.channel import incoming, last_words
 
 
 class Child:
-    """JSON lines each way; iterating gives what it says, until it ends. `tell` may be called from any thread."""
+    """JSON lines each way: `hear` gives what it says, `tell` may be called from any thread."""
 
     def __init__(self, module: str) -> None:
         self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - lives as long as the process
+        # -P: nothing is imported from the folder that one happens to be in.
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                module,
-            ],  # -P: nothing is imported from the folder one happens to be in
+            [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,

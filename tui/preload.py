@@ -14,7 +14,7 @@ def preload() -> None:
     from rich.cells import cell_len
 
     import specdec_onnx.tui.widgets.answer  # noqa: F401
-    from specdec_onnx.tui.markdown.render import code
+    from specdec_onnx.tui.markdown.elements import code
 
     cell_len("\N{BAR CHART}")  # reads the table of widths, at the first character that is not ASCII
     for language in LANGUAGES:
