@@ -256,6 +256,15 @@ async def test_wide_cells_are_wrapped_not_cut() -> None:
         assert sum(app.answer.plain.count(letter) for letter in "v") == 2
 
 
+@pytest.mark.parametrize("width", [20, 36, 42, 50, 80])
+def test_no_column_is_left_out(width: int) -> None:
+    names = [f"n{number:02}" for number in range(14)]
+    rows = [f"|{'|'.join(names)}|", "|-" * 14 + "|", f"|{'|'.join(name.upper() for name in names)}|"]
+    (block,) = Document("\n".join(rows), whole=True).blocks
+    drawn = "".join("".join(line.text for line in rendered(block, width, look(Page()))).split())
+    assert all(drawn.count(digit) >= "".join(names).count(digit) for digit in "0123456789")
+
+
 async def test_a_resize_while_the_end_is_drawn_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     app, held = Page(), threading.Event()
     async with app.run_test(size=(60, 40)) as pilot:

@@ -16,6 +16,8 @@ from specdec_onnx.tui.markdown.look import Look
 
 MARGIN = 2
 """Cells left and right of code."""
+CELL = 3
+"""Least width of a table's column with its padding; Rich leaves out columns that find no room."""
 
 
 class _Heading(markdown.Heading):
@@ -53,6 +55,11 @@ class _Item(markdown.ListItem):
 
 class _Table(markdown.TableElement):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        head = [self.header.row] if self.header and self.header.row else []
+        rows = [*head, *(self.body.rows if self.body else ())]
+        if any(len(row.cells) * CELL > options.max_width for row in rows):
+            yield from (Text(" | ").join(cell.content for cell in row.cells) for row in rows)
+            return
         for table in super().__rich_console__(console, options):
             if isinstance(table, Table):
                 for column in table.columns:
