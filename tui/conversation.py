@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from specdec_onnx.tui.history.branches import remove, siblings, switch
 from specdec_onnx.tui.history.records import Conversation, Turn
-from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.history.store import Store, gone
 from specdec_onnx.tui.session import Message
 from specdec_onnx.tui.settings import Settings
 
@@ -57,7 +57,7 @@ class OpenConversation:
         """A new answer beside `answer`."""
         question = self.store.turn(answer.parent) if answer.parent is not None else None
         if question is None:
-            raise ValueError("only an answer has a question before it")
+            raise gone()
         return self._answer(question)
 
     def edit(self, question: Turn, text: str) -> Turn:

@@ -76,7 +76,10 @@ class Host:
             loaded.close()
 
     def answer(self, reply: Reply) -> None:
-        """Answer once the pair is ready and earlier answers have ended; never raises."""
+        """Answer once the pair is ready and earlier answers have ended; never raises. A pair that could not be opened
+        is tried again."""
+        if self.state.error is not None:
+            self.open(self.state.pair, self.state.device)
         self._thread.submit(lambda: self._answer(reply))
 
     def _answer(self, reply: Reply) -> None:

@@ -232,3 +232,37 @@ async def test_markup_and_escapes_in_a_question_are_plain_text(tmp_path: Path) -
         screen = await answered(app, "[red]not markup[/red] [")
         assert "[red]not markup[/red] [" in str(screen.query_one(".question-text").render())
         assert "\x1b" not in app.export_screenshot()
+
+
+async def test_a_pair_that_could_not_be_opened_is_tried_again_with_the_next_question(tmp_path: Path) -> None:
+    tries: list[str] = []
+
+    def opener(pair: str, device: str) -> ScriptedSession:
+        tries.append(pair)
+        if len(tries) == 1:
+            raise SpecdecError("The engine has ended.", "killed", "Ask again.")
+        return ScriptedSession(["at last"])
+
+    app = chat_app(tmp_path, ScriptedSession(["x"]), opener=opener)
+    async with app.run_test():
+        await until(lambda: app.services.host.state.error)
+        screen = screen_of(app)
+        screen.prompt.fill("Question")
+        screen.prompt._submit()
+        await until(lambda: screen.conversation.line and screen.conversation.line[-1].text == "at last")
+        assert len(tries) == 2
+
+
+async def test_the_context_meter_counts_the_conversation_while_an_answer_comes(tmp_path: Path) -> None:
+    session = ScriptedSession(["one two three four five six seven eight", LONG], hold_after=1)
+    app = chat_app(tmp_path, session)
+    async with app.run_test():
+        session.go_on.set()
+        screen = await answered(app, "a b c")
+        before = screen.query_one(TopBar).used
+        assert before == 3 + 8
+        session.go_on.clear()
+        await under_way(app, 1)
+        await until(lambda: screen.query_one(TopBar).used > before)
+        session.go_on.set()
+        await idle(app)

@@ -14,6 +14,7 @@ from textual.widgets._toast import Toast
 
 from specdec_onnx.tui import clipboard
 from specdec_onnx.tui.app import ChatApp
+from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.markdown.blocks import Block
 from specdec_onnx.tui.markdown.look import Look
 from specdec_onnx.tui.markdown.render import rendered
@@ -22,6 +23,7 @@ from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.lines import Line
 from specdec_onnx.tui.widgets.markdown import AnswerText
 from specdec_onnx.tui.widgets.question import QuestionView
+from specdec_onnx.tui.widgets.welcome import Welcome
 
 CODE = "First:\n\n```c\nint a;\n```\n\nthen\n\n```\nplain\n```\n"
 
@@ -127,9 +129,11 @@ async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:
     async with app.run_test() as pilot:
         screen = await answered(app, "First", "Second")
         await press(app, pilot, "ctrl+t", "up", "d")
+        assert len(texts(screen)) == 4, "not yet"
+        await press(app, pilot, "d")
         assert texts(screen) == ["First", "one"]
         assert len(screen.query(QuestionView)) == 1
-        await press(app, pilot, "ctrl+t", "up", "delete")
+        await press(app, pilot, "ctrl+t", "up", "delete", "delete")
         assert texts(screen) == [] and not screen.transcript.display
 
 
@@ -191,6 +195,7 @@ async def test_a_conversation_that_grows_long_puts_its_beginning_away(tmp_path: 
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
         screen = screen_of(app)
+        await until(lambda: app.services.host.state.session)
         for number in range(15):
             screen.conversation.ask(f"question {number}")
         await screen.transcript.show_line(screen.conversation.line)
@@ -272,3 +277,21 @@ async def test_answers_are_rendered_before_they_are_mounted(
         await screen.transcript.show_line(screen.conversation.line)
         await until(lambda: screen.query(AnswerText).last().size.height == 3)
         assert rendering == [False] * 16, "none on the event loop, none twice"
+
+
+@pytest.mark.parametrize("key", ["enter", "ctrl+r", "ctrl+e"])
+async def test_what_another_chat_deleted_is_an_error_and_the_chat_goes_on(tmp_path: Path, key: str) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app, "First")
+        other = Store(tmp_path / "history.sqlite3")
+        assert screen.conversation.stored is not None
+        other.delete(screen.conversation.stored.id)
+        other.close()
+        screen.prompt.fill("Second")
+        await press(app, pilot, key, *(["enter"] if key == "ctrl+e" else []))
+        await until(lambda: not texts(screen))
+        assert screen.query_one(Welcome).display
+        assert screen.prompt.text == ("First" if key == "ctrl+e" else "Second"), "nothing typed is lost"
+        await answered(app, "Third")
+        assert texts(screen)[0] == "Third"

@@ -248,6 +248,12 @@ async def test_wrapped_lines_are_copied_as_they_were() -> None:
         assert app.answer.plain.count("y") == 40 and max(map(len, app.answer.plain.split("\n"))) <= 24
 
 
+async def test_line_ends_of_a_poem_are_kept() -> None:
+    app = Page("Morning sun breaks,\nBirds sing in the trees.")
+    async with app.run_test(size=(60, 10)):
+        assert app.answer.plain == "Morning sun breaks,\nBirds sing in the trees."
+
+
 async def test_wide_cells_are_wrapped_not_cut() -> None:
     word = "a_very_long_identifier_without_blanks"
     app = Page(f"| one | two |\n|---|---|\n| {word} | {word} |")

@@ -1,6 +1,7 @@
 """Reading and writing conversations; one statement or one transaction per method."""
 
 import json
+import sqlite3
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.database import connect
 from specdec_onnx.tui.history.records import Conversation, Role, Turn
 from specdec_onnx.tui.pieces import Packed, Piece, pack
@@ -88,12 +90,15 @@ class Store:
         self.rows("DELETE FROM conversation WHERE id = ?", name)
 
     def add(self, conversation: str, parent: int | None, role: Role, text: str = "") -> Turn:
-        """Append a turn and make it the head."""
+        """Append a turn and make it the head. SpecdecError when what it follows was deleted by another chat."""
         now = time.time()
-        with self.transaction():
-            query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, ?) RETURNING id"
-            number = self.rows(query, conversation, parent, role, text, now)[0][0]
-            self.head(conversation, number)
+        try:
+            with self.transaction():
+                query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, ?) RETURNING id"
+                number = self.rows(query, conversation, parent, role, text, now)[0][0]
+                self.head(conversation, number)
+        except sqlite3.IntegrityError as error:
+            raise gone() from error
         return Turn(number, conversation, parent, role, text, created=now)
 
     def head(self, conversation: str, turn: int | None) -> None:
@@ -121,6 +126,15 @@ class Store:
         """Every turn of every branch, oldest first."""
         query = f"SELECT {_TURN} FROM turn WHERE conversation = ? ORDER BY id"
         return [_turn(row) for row in self.rows(query, conversation)]
+
+
+def gone() -> SpecdecError:
+    """What somebody is told whose conversation is not there any more."""
+    return SpecdecError(
+        "This part of the conversation is gone.",
+        "It was deleted in another window.",
+        "What is left is shown now; ask again.",
+    )
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:

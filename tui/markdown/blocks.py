@@ -120,7 +120,7 @@ def parser() -> "MarkdownIt":
 
 
 def parse(block: Block) -> "list[Token]":
-    """The tokens of a block that isn't code. Links that only repeat their target are plain text; so are pictures,
+    """The tokens of a block that isn't code. Line ends are kept; links that only repeat their target are plain text; so are pictures,
     which Rich draws outside of their paragraph."""
     tokens = parser().parse(f"{block.references}\n\n{block.source}")
     for token in tokens:
@@ -133,6 +133,8 @@ def _plainer(children: "list[Token]") -> "Iterator[Token]":
     for token, after in zip_longest(children, children[1:]):
         if token.type == "link_open":
             bare = after is not None and after.content == token.attrs.get("href")
+        if token.type == "softbreak":  # a model that ends a line means it
+            token.type = "hardbreak"
         if token.type == "image":
             token.type, token.tag, token.children = "text", "", None
             token.content = f"{token.content} ({token.attrs['src']})"

@@ -23,7 +23,7 @@ def _markdown(block: Block, width: int, look: Look) -> list[Line]:
     content = copy(empty(look))
     content.parsed = parse(block)
     lines = [Line(Strip([]), strip) for strip in _without_blank_ends(_strips(content, width, look))]
-    if content.parsed and content.parsed[0].type == "paragraph_open" and "  \n" not in block.source:
+    if content.parsed and content.parsed[0].type == "paragraph_open" and "\n" not in block.source:
         return [*lines[:1], *(line._replace(joint=" ") for line in lines[1:])]
     return lines
 

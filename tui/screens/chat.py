@@ -7,6 +7,7 @@ from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.commands_table import COMMANDS
 from specdec_onnx.tui.preload import preload
 from specdec_onnx.tui.screens.chat_places import Places
@@ -53,7 +54,7 @@ class ChatScreen(Places):
     def start(self) -> None:
         """Get ready for an answer; open the model that was asked for, used last, or the only one there is."""
         self.run_worker(preload, thread=True, group="preload")
-        if chosen := self.query_one(Welcome).first_choice():
+        if self.conversation.stored is None and (chosen := self.query_one(Welcome).first_choice()):
             self.use_model(chosen)
 
     @on(HostChanged)
@@ -83,11 +84,15 @@ class ChatScreen(Places):
         if not self.ready():
             return
         question, self.editing = self.editing, None
+        try:
+            if question is None:
+                answer = self.conversation.ask(event.text)
+            else:
+                answer = self.conversation.edit(question, event.text)
+        except SpecdecError as error:
+            await self.catch_up(error)
+            return
         self.prompt.fill(self.draft if question is not None else "")
-        if question is None:
-            answer = self.conversation.ask(event.text)
-        else:
-            answer = self.conversation.edit(question, event.text)
         await self.begin(answer)
 
     @on(Prompt.ScrollAsked)

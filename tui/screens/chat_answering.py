@@ -1,11 +1,13 @@
 """The answer under way: start, draw 25 times a second, save, stop, finish."""
 
 import asyncio
+from collections.abc import Mapping
 
 from textual.notifications import Notification, Notify
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.courtesy import short_collections
+from specdec_onnx.tui.figures import tokens_used
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.screens.chat_base import ChatBase
@@ -21,6 +23,8 @@ class Answering(ChatBase):
 
     _frame = 0
     _busy: Notification | None = None
+    _pair = ""
+    _before = 0
 
     async def begin(self, answer: Turn, partial: str = "") -> None:
         """Have the engine write `answer`, from `partial` on."""
@@ -28,7 +32,9 @@ class Answering(ChatBase):
         request = Request(self.conversation.messages(answer), settings, self.mode(), partial)
         earlier = answer.statistics.get("tokens_by_round", ()) if partial else ()
         self.reply = Reply(answer.id, request, pieces=list(answer.pieces), rounds=list(earlier))
+        self._before = tokens_used(answer.statistics if partial else self._last_finished())
         self.services.host.answer(self.reply)
+        self._pair = self.services.host.state.pair
         await self.transcript.keep(self.conversation.line)
         if partial and (view := self.transcript.answer(answer.id)) is not None:
             view.go_on()
@@ -63,10 +69,18 @@ class Answering(ChatBase):
         """Hand the answer so far to the history's own thread."""
         self.services.recorder.offer(reply.turn, reply.text, reply.reason, reply.pieces, self.figures(reply))
 
+    def used(self, statistics: Mapping[str, object]) -> int:
+        """While an answer comes, the prompt is what was there before and what had to be read."""
+        reply = self.reply
+        if reply is None or reply.final:
+            return tokens_used(statistics)
+        read = reply.reading[1] if reply.reading else 0
+        return (read if read > self._before else self._before + read) + tokens_used(statistics)
+
     def figures(self, reply: Reply) -> dict[str, object]:
         """The statistics as they are stored."""
         failed = {"error": getattr(reply.error, "what", str(reply.error))} if reply.error else {}
-        return {**reply.statistics(), "pair": self.services.host.state.pair, **failed}
+        return {**reply.statistics(), "pair": self._pair, **failed}
 
     async def finish(self, reply: Reply) -> None:
         """Save and draw the finished answer, then make room for the next question."""
@@ -113,7 +127,7 @@ class Answering(ChatBase):
     def _complain(self, reply: Reply) -> None:
         if (failure := self.services.recorder.failure()) is not None:
             self.notify(str(failure), title="The answer could not be saved", severity="error", markup=False)
-        if reply.error is not None:
+        if reply.error is not None and reply.error is not self.services.host.state.error:
             self.report(reply.error)
 
     def report(self, error: BaseException) -> None:

@@ -1,5 +1,6 @@
 """What every part of the chat screen shares."""
 
+from collections.abc import Mapping
 from typing import cast
 
 from textual.app import ComposeResult
@@ -104,7 +105,7 @@ class ChatBase(Screen[None]):
         bar = self.query_one("#statistics", StatisticsBar)
         shown = self.last_statistics()
         bar.statistics = shown
-        top.used = tokens_used(shown)
+        top.used = self.used(shown)
         modes = self.modes() or ("auto",)
         bar.remark = why_plain(self.conversation.settings.speculate, modes) or self._limits()
         self.refresh_prompt()
@@ -112,10 +113,17 @@ class ChatBase(Screen[None]):
     def _limits(self) -> str:
         return limits(self.modes()) if not self.last_statistics() else ""
 
+    def used(self, statistics: Mapping[str, object]) -> int:
+        """Tokens of the context."""
+        return tokens_used(statistics)
+
     def last_statistics(self) -> dict[str, object]:
         """Figures of the answer under way, else of the last one on this branch."""
         if self.reply is not None:
             return self.reply.statistics()
+        return self._last_finished()
+
+    def _last_finished(self) -> dict[str, object]:
         answers = [turn for turn in self.conversation.line if turn.role == "assistant" and turn.statistics]
         return dict(answers[-1].statistics) if answers else {}
 
@@ -136,6 +144,8 @@ class ChatBase(Screen[None]):
             return "editing a question"
         if state.error is not None:
             return f"{state.label} can't be opened"
+        if state.loading and self.reply is not None and self.reply.first:
+            return f"answering; {state.label} is opened then"
         if state.loading:
             waiting = "; the answer starts then" if self.busy else "; you can already type"
             return f"loading {state.label}{waiting}"

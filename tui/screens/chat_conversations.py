@@ -15,10 +15,19 @@ class Conversations(TurnActions):
         conversation.model = conversation.model or self.conversation.model
         self.conversation, self.editing = conversation, None
         await self.transcript.show_line(conversation.line)
-        if conversation.model and Path(conversation.model).exists():
-            self.services.host.open(conversation.model, conversation.settings.device)
+        self._open_its_model(conversation)
         self.refresh_bars()
         self.prompt.focus()
+
+    def _open_its_model(self, conversation: OpenConversation) -> None:
+        if conversation.model and Path(conversation.model).exists():
+            self.services.host.open(conversation.model, conversation.settings.device)
+        elif conversation.model:
+            self.notify(
+                f"{conversation.model} is not there any more.",
+                title="The model of this conversation",
+                markup=False,
+            )
 
     async def action_new(self) -> None:
         """An empty page with the same settings."""

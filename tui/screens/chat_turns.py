@@ -1,5 +1,6 @@
 """What can be done with a turn: again, edit, go on, delete, copy, branches."""
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui import clipboard
 from specdec_onnx.tui.fences import code_blocks
 from specdec_onnx.tui.history.records import Role, Turn
@@ -7,11 +8,14 @@ from specdec_onnx.tui.screens.chat_answering import Answering
 
 UNFINISHED = (None, "cancelled", "length", "error")
 
+SECONDS_TO_CONFIRM = 8
+
 
 class TurnActions(Answering):
     """Each action takes the focused turn, or else the last one it fits."""
 
     _copied: tuple[int, int] = (0, 0)
+    _doomed: int | None = None
 
     def chosen(self, role: Role | None = None) -> Turn | None:
         """The focused turn (or its question or answer), else the last turn of that role."""
@@ -35,9 +39,15 @@ class TurnActions(Answering):
     async def action_regenerate(self) -> None:
         """Answer the question again, on a branch beside this answer."""
         answer = self.chosen("assistant")
-        if answer is not None and self.ready():
-            await self.begin(self.conversation.again(answer))
-            self.prompt.focus()
+        if answer is None or not self.ready():
+            return
+        try:
+            again = self.conversation.again(answer)
+        except SpecdecError as error:
+            await self.catch_up(error)
+            return
+        await self.begin(again)
+        self.prompt.focus()
 
     def action_edit(self) -> None:
         """Take a question into the prompt to change it."""
@@ -59,14 +69,31 @@ class TurnActions(Answering):
         await self.begin(answer, partial=answer.text)
         self.prompt.focus()
 
+    async def catch_up(self, error: SpecdecError) -> None:
+        """Another chat has changed this conversation: show what is left of it, and say so."""
+        self.conversation.reload()
+        await self.transcript.keep(self.conversation.line)
+        self.refresh_bars()
+        self.report(error)
+
     async def action_delete(self) -> None:
-        """Delete a turn and what followed it."""
+        """Delete a turn and what followed it, when asked twice."""
         turn = self.chosen()
-        if turn is not None and self.ready():
-            self.conversation.remove(turn)
-            await self.transcript.keep(self.conversation.line)
-            self.refresh_bars()
-            self.prompt.focus()
+        if turn is None or not self.ready():
+            return
+        if self._doomed != turn.id:
+            self._doomed = turn.id
+            self.set_timer(SECONDS_TO_CONFIRM, self._spare)
+            title = "Delete this turn and all after it?"
+            self.notify("The same again deletes it.", title=title, timeout=SECONDS_TO_CONFIRM)
+            return
+        self.conversation.remove(turn)
+        await self.transcript.keep(self.conversation.line)
+        self.refresh_bars()
+        self.prompt.focus()
+
+    def _spare(self) -> None:
+        self._doomed = None
 
     async def action_branch(self, offset: int) -> None:
         """Show another version of the focused turn, else of the last turn that has several."""

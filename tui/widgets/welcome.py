@@ -1,6 +1,7 @@
 """The empty page: what this is, and on a machine without a model the offer to get one."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -9,7 +10,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from specdec_onnx.tui.catalog_lines import offered
-from specdec_onnx.tui.inventory import local_pairs
+from specdec_onnx.tui.inventory import describe, local_pairs
 from specdec_onnx.tui.services import Services
 
 READY = (
@@ -66,9 +67,10 @@ class Welcome(Vertical):
         """The pair to open at the start: the one asked for, the last one used, or the first that works."""
         if self.services.extra_pairs:
             return str(self.services.extra_pairs[0])
-        usable = [str(pair.path) for pair in local_pairs() if not pair.problem]
         last = self.services.preferences.model
-        return last if last in usable else next(iter(usable), None)
+        if last and not describe(Path(last)).problem:
+            return last
+        return next((str(pair.path) for pair in local_pairs() if not pair.problem), None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Pass the choice on."""
