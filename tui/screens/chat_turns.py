@@ -87,6 +87,7 @@ class TurnActions(Answering):
             title = "Delete this turn and all after it?"
             self.notify("The same again deletes it.", title=title, timeout=SECONDS_TO_CONFIRM)
             return
+        self.app.clear_notifications()
         self.conversation.remove(turn)
         await self.transcript.keep(self.conversation.line)
         self.refresh_bars()
