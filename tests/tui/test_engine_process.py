@@ -173,6 +173,7 @@ async def test_the_chat_goes_on_after_its_engine_crashed(tmp_path: Path, pair: P
         assert stopped.reason == "error" and stopped.text
         assert stopped.statistics["error"] == "The engine has ended."
         screen.conversation.settings = SETTINGS
+        await screen.action_new()
         await answered(app, "again")
         assert screen.conversation.line[-1].reason == "length"
 

@@ -28,14 +28,15 @@ class AnswerView(TurnView):
         self.rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
         self.reason = turn.reason
         self.remark = note
-        self.body = AnswerText(self.text)
+        # Held, not looked up: a frame may be drawn while the parts are not mounted yet, or not any more.
+        self.body, self.tokens, self.note = AnswerText(self.text), TokenView(), Static("", classes="note")
         self._streamed = False
 
     def compose(self) -> ComposeResult:
         """All three parts; the view decides which are displayed."""
         yield self.body
-        yield TokenView()
-        yield Static("", classes="note")
+        yield self.tokens
+        yield self.note
 
     def on_mount(self) -> None:
         """Show what is already known."""
@@ -73,16 +74,16 @@ class AnswerView(TurnView):
         self.view = view
         marked = view != "text" and bool(self.pieces)
         self.body.display = not marked
-        self.query_one(TokenView).display = marked
+        self.tokens.display = marked
         if marked:
             self._draw_tokens()
 
     def _draw_tokens(self) -> None:
-        self.query_one(TokenView).draw(self.pieces, self.rounds, trace=self.view == "trace")
+        self.tokens.draw(self.pieces, self.rounds, trace=self.view == "trace")
 
     def refresh_note(self) -> None:
         """The dim line: how it ended, its figures, its versions."""
         parts = [answer_note(self.reason, self.statistics), self.remark, self.branch_note()]
-        note = self.query_one(".note", Static)
+        note = self.note
         note.update(Content(" · ".join(part for part in parts if part)))
         note.display = bool(note.visual and str(note.content))
