@@ -26,15 +26,12 @@ class EngineProcess:
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = plan
         self._counts: Mapping[str, Any] = {}
-        self._child = self._started()
-        self._wait_until_ready()
+        self._start()
 
-    def _started(self) -> Child:
+    def _start(self) -> None:
         child = Child(_CHILD)
         child.tell(self._plan)
-        return child
-
-    def _wait_until_ready(self) -> None:
+        self._child = child  # from here on `cancel` reaches it, which must come behind the plan
         try:
             ready = self._next()["ready"]
         except BaseException:
@@ -58,8 +55,7 @@ class EngineProcess:
         """Stream an answer; one that nobody listens to any more is stopped."""
         if not self._child.running:
             self._child.close()
-            self._child = self._started()
-            self._wait_until_ready()
+            self._start()
         self._child.tell({"reply": request.as_dict()})
         ended = False
         try:

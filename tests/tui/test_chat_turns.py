@@ -176,43 +176,46 @@ async def test_nothing_changes_while_an_answer_comes(tmp_path: Path) -> None:
         assert screen.editing is None
 
 
+async def long_conversation(app: ChatApp, pilot: Pilot[None], questions: int) -> ChatScreen:
+    """So many questions without answers, the last of them on view."""
+    screen = screen_of(app)
+    await until(lambda: app.services.host.state.session)
+    for number in range(questions):
+        screen.conversation.ask(f"question {number}")
+    await screen.transcript.show_line(screen.conversation.line)
+    await pilot.pause()
+    return screen
+
+
+async def show_earlier(screen: ChatScreen, pilot: Pilot[None], turns: int) -> None:
+    """Press the button for earlier turns, after which there are so many."""
+    await pilot.pause()
+    screen.query_one("#earlier").focus()
+    await pilot.press("enter")
+    await until(lambda: len(screen.transcript.turns()) == turns)
+
+
 async def test_long_conversations_open_with_their_end_and_show_the_rest_on_demand(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        for number in range(20):
-            screen.conversation.ask(f"question {number}")
-        await screen.transcript.show_line(screen.conversation.line)
+        screen = await long_conversation(app, pilot, 20)
         assert len(screen.transcript.turns()) == 24
-        await pilot.pause()
-        screen.query_one("#earlier").focus()
-        await pilot.press("enter")
-        await until(lambda: len(screen.transcript.turns()) == 40)
+        await show_earlier(screen, pilot, 40)
         assert not screen.query("#earlier")
 
 
 async def test_a_conversation_that_grows_long_puts_its_beginning_away(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        for number in range(15):
-            screen.conversation.ask(f"question {number}")
-        await screen.transcript.show_line(screen.conversation.line)
-        await pilot.pause()
-        screen.query_one("#earlier").focus()
-        await pilot.press("enter")
-        await until(lambda: len(screen.transcript.turns()) == 30)
+        screen = await long_conversation(app, pilot, 15)
+        await show_earlier(screen, pilot, 30)
         await answered(app, "one")
         assert len(screen.transcript.turns()) == 32 and not screen.query("#earlier")
         await answered(app, "two")
         shown = [view.turn.id for view in screen.transcript.turns()]
         assert shown == [turn.id for turn in screen.conversation.line[-24:]]
         assert str(screen.query_one("#earlier", Button).label) == "▲ 10 earlier turns"
-        await pilot.pause()
-        screen.query_one("#earlier").focus()
-        await pilot.press("enter")
-        await until(lambda: len(screen.transcript.turns()) == 34)
+        await show_earlier(screen, pilot, 34)
         assert [view.turn.id for view in screen.transcript.turns()] == [
             t.id for t in screen.conversation.line
         ]
@@ -222,28 +225,19 @@ async def test_answers_of_this_session_come_back_from_the_beginning(tmp_path: Pa
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
         screen = await answered(app, *(f"question {number}" for number in range(17)))
-        await pilot.pause()
-        screen.query_one("#earlier").focus()
-        await pilot.press("enter")
-        await until(lambda: len(screen.transcript.turns()) == 34)
+        await show_earlier(screen, pilot, 34)
         assert [answer.text for answer in screen.transcript.answers()] == ["fine"] * 17
 
 
 async def test_earlier_turns_come_above_what_is_being_read(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        screen = screen_of(app)
-        for number in range(20):
-            screen.conversation.ask(f"question {number}")
-        await screen.transcript.show_line(screen.conversation.line)
-        await pilot.pause()
+        screen = await long_conversation(app, pilot, 20)
         screen.transcript.scroll_home(animate=False)
         await pilot.pause()
         first = screen.transcript.turns()[0]
         row = first.region.y
-        screen.query_one("#earlier").focus()
-        await pilot.press("enter")
-        await until(lambda: len(screen.transcript.turns()) == 40)
+        await show_earlier(screen, pilot, 40)
         await pilot.pause(0.2)
         assert abs(first.region.y - row) <= 1, "the button above it may be gone"
 

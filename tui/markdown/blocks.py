@@ -120,8 +120,8 @@ def parser() -> "MarkdownIt":
 
 
 def parse(block: Block) -> "list[Token]":
-    """The tokens of a block that isn't code. Line ends are kept; links that only repeat their target are plain text; so are pictures,
-    which Rich draws outside of their paragraph."""
+    """The tokens of a block that isn't code. Line ends are kept. Links that only repeat their target are plain text,
+    and so are pictures, which Rich draws outside of their paragraph."""
     tokens = parser().parse(f"{block.references}\n\n{block.source}")
     for token in tokens:
         token.children = token.children and list(_plainer(token.children))

@@ -1,5 +1,6 @@
 """The chat screen."""
 
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -7,7 +8,6 @@ from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.commands_table import COMMANDS
 from specdec_onnx.tui.preload import preload
 from specdec_onnx.tui.screens.chat_places import Places
@@ -84,13 +84,11 @@ class ChatScreen(Places):
         if not self.ready():
             return
         question, self.editing = self.editing, None
-        try:
-            if question is None:
-                answer = self.conversation.ask(event.text)
-            else:
-                answer = self.conversation.edit(question, event.text)
-        except SpecdecError as error:
-            await self.catch_up(error)
+        if question is None:
+            answer = await self.changed(partial(self.conversation.ask, event.text))
+        else:
+            answer = await self.changed(partial(self.conversation.edit, question, event.text))
+        if answer is None:
             return
         self.prompt.fill(self.draft if question is not None else "")
         await self.begin(answer)

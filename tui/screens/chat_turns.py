@@ -1,5 +1,8 @@
 """What can be done with a turn: again, edit, go on, delete, copy, branches."""
 
+from collections.abc import Callable
+from functools import partial
+
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui import clipboard
 from specdec_onnx.tui.fences import code_blocks
@@ -41,13 +44,10 @@ class TurnActions(Answering):
         answer = self.chosen("assistant")
         if answer is None or not self.ready():
             return
-        try:
-            again = self.conversation.again(answer)
-        except SpecdecError as error:
-            await self.catch_up(error)
-            return
-        await self.begin(again)
-        self.prompt.focus()
+        again = await self.changed(partial(self.conversation.again, answer))
+        if again is not None:
+            await self.begin(again)
+            self.prompt.focus()
 
     def action_edit(self) -> None:
         """Take a question into the prompt to change it."""
@@ -69,12 +69,17 @@ class TurnActions(Answering):
         await self.begin(answer, partial=answer.text)
         self.prompt.focus()
 
-    async def catch_up(self, error: SpecdecError) -> None:
-        """Another chat has changed this conversation: show what is left of it, and say so."""
-        self.conversation.reload()
-        await self.transcript.keep(self.conversation.line)
-        self.refresh_bars()
-        self.report(error)
+    async def changed(self, change: Callable[[], Turn]) -> Turn | None:
+        """The answer that a change of the conversation leads to; None when another chat has deleted what it needs:
+        then what is left is shown, and an error."""
+        try:
+            return change()
+        except SpecdecError as error:
+            self.conversation.reload()
+            await self.transcript.keep(self.conversation.line)
+            self.refresh_bars()
+            self.report(error)
+            return None
 
     async def action_delete(self) -> None:
         """Delete a turn and what followed it, when asked twice."""

@@ -84,6 +84,5 @@ class AnswerView(TurnView):
     def refresh_note(self) -> None:
         """The dim line: how it ended, its figures, its versions."""
         parts = [answer_note(self.reason, self.statistics), self.remark, self.branch_note()]
-        note = self.note
-        note.update(Content(" · ".join(part for part in parts if part)))
-        note.display = bool(note.visual and str(note.content))
+        self.note.update(Content(" · ".join(part for part in parts if part)))
+        self.note.display = bool(self.note.visual and str(self.note.content))

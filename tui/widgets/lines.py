@@ -78,8 +78,8 @@ class LineView(Widget):
             self.refresh(changed, layout=len(before) != len(self._lines))
 
     def _fit(self, width: int) -> None:
-        fitted = (width, self.colours())
-        if self._stale or self._fitted != fitted:
+        if self._stale or self._fitted is None or self._fitted[0] != width:
+            fitted = (width, self.colours())
             self._lines = self.make_lines(width, anew=self._fitted != fitted)
             self._fitted, self._stale = fitted, False
 
