@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.runtime.template import render
+from specdec_onnx.runtime.prompt import chat_prompt, encode
 
 SEGMENTS = 6
 """How many texts are read; each starts anew, as the first token of a text is unlike all others."""
@@ -26,8 +26,9 @@ _ASKED = ("sorted", "print", "open", "int", "enumerate", "zip", "str", "property
 def segments(model: ModelFolder, count: int = SEGMENTS, length: int = LENGTH) -> NDArray[np.int64]:
     """Token ids [count, length], shorter for a short context: code, prose and conversations in turn."""
     length = min(length, model.context_length)
-    kinds = (_code(), _prose(), _conversations(model))
-    rows = [_take(model, kinds[index % 3], length) for index in range(count)]
+    encoded = model.tokenizer.encode
+    kinds = (map(encoded, _code()), map(encoded, _prose()), _conversations(model))
+    rows = [_take(kinds[index % 3], length) for index in range(count)]
     return np.array(rows, np.int64)
 
 
@@ -47,11 +48,11 @@ def _everything() -> Iterator[str]:
     yield from (_described(name) for name in sorted(dir(builtins)))
 
 
-def _take(model: ModelFolder, texts: Iterator[str], length: int) -> Sequence[int]:
-    """The next texts joined until they fill a row."""
+def _take(texts: Iterator[list[int]], length: int) -> Sequence[int]:
+    """The next texts joined until they fill a row, all of them as token ids."""
     tokens: list[int] = []
     while len(tokens) < length:
-        tokens += model.tokenizer.encode(next(texts))
+        tokens += next(texts)
     return tokens[:length]
 
 
@@ -80,16 +81,16 @@ def _prose() -> Iterator[str]:
             yield topics.get(name) or _described("property")
 
 
-def _conversations(model: ModelFolder) -> Iterator[str]:
+def _conversations(model: ModelFolder) -> Iterator[list[int]]:
     """Questions about built-in functions and their answers, as the model's chat template writes them."""
     while True:
         for name in _ASKED:
             question = {"role": "user", "content": f"What does {name} do in Python?"}
             answer = {"role": "assistant", "content": _described(name)}
             try:
-                yield render(model, [question, answer], open_answer=False)
+                yield encode(model, chat_prompt(model, [question, answer], open_answer=False))
             except SpecdecError:
-                yield f"{question['content']}\n\n{answer['content']}\n\n"
+                yield model.tokenizer.encode(f"{question['content']}\n\n{answer['content']}\n\n")
 
 
 def _described(name: str) -> str:

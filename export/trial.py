@@ -9,8 +9,8 @@ from specdec_onnx.models.pair import open_pair
 from specdec_onnx.runtime.costs import Curve, predicted_speedup
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.footprint import predict
+from specdec_onnx.runtime.prompt import prompt_tokens
 from specdec_onnx.runtime.statistics import Statistics
-from specdec_onnx.runtime.template import prompt_tokens
 
 PROMPTS = (
     "Write a Python function that merges two sorted lists into one sorted list.",

@@ -44,37 +44,48 @@ class ModelFolder:
     @property
     def context_length(self) -> int:
         """Most tokens the graph can attend over: what the export recorded, else what the model was trained for."""
-        return int(self.facts.get("context_length") or self._number("max_position_embeddings"))
+        recorded = self.facts.get("context_length")
+        if recorded is None:
+            return self._number("max_position_embeddings")
+        return self._checked("specdec.json", "context_length", recorded)
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """Ids that end a text: generation_config's, config's, then the tokenizer's own EOS, without repeats."""
-        found = [*_ids(self.generation.get("eos_token_id")), *_ids(self.config.get("eos_token_id"))]
         own = self._token_named("eos_token")
-        return tuple(dict.fromkeys([*found, *_ids(own)]))
+        return tuple(dict.fromkeys([*self._ids("eos_token_id"), *([] if own is None else [own])]))
 
     @property
     def bos_token_id(self) -> int | None:
         """Id that opens a text, or None; whether it is put there is `adds_bos`."""
-        found = [*_ids(self.generation.get("bos_token_id")), *_ids(self.config.get("bos_token_id"))]
+        found = self._ids("bos_token_id")
         return found[0] if found else self._token_named("bos_token")
 
     @property
     def adds_bos(self) -> bool:
         """Whether the model's own tokenizer opens a raw text with BOS."""
         said = self.tokenizer_config.get("add_bos_token")
-        return bool(said) if said is not None else self.bos_token_id in self.tokenizer.prefix_ids
+        if said is not None and not isinstance(said, bool):
+            raise self._unusable("tokenizer_config.json", "add_bos_token", said)
+        return said if said is not None else self.bos_token_id in self.tokenizer.prefix_ids
 
     @cached_property
     def chat_template(self) -> str | None:
         """Jinja source of the chat template (the one named "default" if there are several), or None."""
         file = self.path / "chat_template.jinja"
         if file.is_file():
-            return file.read_text(encoding="utf-8")
-        found = self.tokenizer_config.get("chat_template")
-        if isinstance(found, list):
-            named = {entry["name"]: entry["template"] for entry in found}
+            try:
+                return file.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise SpecdecError(
+                    f"{file} is not UTF-8 text", str(error), "export or download the model again"
+                ) from error
+        said = found = self.tokenizer_config.get("chat_template")
+        if isinstance(found, list) and all(isinstance(entry, Mapping) for entry in found):
+            named = {entry.get("name"): entry.get("template") for entry in found}
             found = named.get("default", next(iter(named.values()), None))
+        if found is not None and not isinstance(found, str):
+            raise self._unusable("tokenizer_config.json", "chat_template", said)
         return found
 
     @cached_property
@@ -95,22 +106,50 @@ class ModelFolder:
         ranges = self.facts.get("trimmed_vocabulary")
         if not ranges:
             return None
-        return np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
+        try:
+            return np.concatenate([np.arange(first, end, dtype=np.int64) for first, end in ranges])
+        except (TypeError, ValueError) as error:
+            raise self._unusable("specdec.json", "trimmed_vocabulary", ranges) from error
+
+    def number(self, key: str) -> int | None:
+        """The whole number that config.json has at `key`, None where it has none; SpecdecError for anything else."""
+        return None if self.config.get(key) is None else self._number(key)
+
+    def special_text(self, role: str) -> str | None:
+        """Text of the token for a role such as "bos_token", None when there is none."""
+        entry = self.tokenizer_config.get(role)
+        text = entry.get("content") if isinstance(entry, Mapping) else entry
+        if text is not None and not isinstance(text, str):
+            raise self._unusable("tokenizer_config.json", role, entry)
+        return text or None
 
     def _number(self, key: str) -> int:
-        value = self.config.get(key)
-        if not isinstance(value, int):
-            raise SpecdecError(
-                f"the config of {self.path} has no usable {key}",
-                f"it says {value!r}",
-                "export the model again",
-            )
+        return self._checked("config", key, self.config.get(key))
+
+    def _checked(self, file: str, key: str, value: Any) -> int:
+        """`value` if it can be a size."""
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise self._unusable(file, key, value)
         return value
 
-    def _token_named(self, key: str) -> int | None:
-        entry = self.tokenizer_config.get(key)
-        text = entry.get("content") if isinstance(entry, Mapping) else entry
+    def _token_named(self, role: str) -> int | None:
+        text = self.special_text(role)
         return self.tokenizer.id_of(text) if text else None
+
+    def _ids(self, key: str) -> list[int]:
+        """Token ids that generation_config and config have at `key`, one or a list."""
+        found = list[int]()
+        for file, values in ("generation_config.json", self.generation), ("config", self.config):
+            value = values.get(key)
+            several = value if isinstance(value, list) else [] if value is None else [value]
+            found += [self._checked(file, key, each) for each in several]
+        return found
+
+    def _unusable(self, file: str, key: str, value: Any) -> SpecdecError:
+        shown = repr(value) if len(repr(value)) < 100 else repr(value)[:100] + "…"
+        return SpecdecError(
+            f"the {file} of {self.path} has no usable {key}", f"it says {shown}", "export the model again"
+        )
 
 
 def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
@@ -133,9 +172,3 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
         graph=graph or find_graph(path, genai),
         facts=read_json(path / "specdec.json"),
     )
-
-
-def _ids(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [int(v) for v in value] if isinstance(value, list) else [int(value)]

@@ -32,7 +32,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecdecError(
             f"{file} is not valid JSON", str(error), "export or download the model again"
         ) from error

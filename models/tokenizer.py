@@ -47,6 +47,12 @@ class Tokenizer:
             self.raw.encode_special_tokens = not special
             return self.raw.encode(text, add_special_tokens=False).ids
 
+    def encoding(self, text: str) -> Any:
+        """The library's own result for `encode(text)`: `ids`, and `token_to_chars(index)` for each one's place."""
+        with self._lock:
+            self.raw.encode_special_tokens = False
+            return self.raw.encode(text, add_special_tokens=False)
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of `ids`; ids without a token (vocabulary padding) are silent, broken UTF-8 becomes U+FFFD."""
         return self.raw.decode([int(i) for i in ids], skip_special_tokens=skip_special)

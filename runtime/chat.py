@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.generator import Step
-from specdec_onnx.runtime.template import Message, render
+from specdec_onnx.runtime.prompt import Prompt, chat_prompt
+from specdec_onnx.runtime.template import Message
 from specdec_onnx.runtime.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ class Chat:
         return self._answer([*self.messages[:index], {"role": "user", "content": text}], **ask)
 
     def _answer(self, messages: list[Message], **ask: Any) -> Iterator[Step]:
-        prompt = render(self._engine.pair.target, messages)
+        prompt = chat_prompt(self._engine.pair.target, messages)
         tokens = self._transcript.encode(prompt)
         steps = self._engine.stream(tokens, suffix=self._suffix, **ask)
         self.messages = messages
         return self._recorded(steps, prompt, tokens)
 
-    def _recorded(self, steps: Iterator[Step], prompt: str, tokens: list[int]) -> Iterator[Step]:
+    def _recorded(self, steps: Iterator[Step], prompt: Prompt, tokens: list[int]) -> Iterator[Step]:
         message = {"role": "assistant", "content": ""}
         self.messages.append(message)
         written: list[int] = []

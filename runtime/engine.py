@@ -18,11 +18,11 @@ from specdec_onnx.runtime.loading import Loader, context_limit
 from specdec_onnx.runtime.placement import Placement
 from specdec_onnx.runtime.prefill import Progress, Tape
 from specdec_onnx.runtime.profile import Profile
+from specdec_onnx.runtime.prompt import prompt_tokens, refuse_system
 from specdec_onnx.runtime.proposer.suffix import Suffix
 from specdec_onnx.runtime.rules import make_rule
 from specdec_onnx.runtime.sampling import Parameters
 from specdec_onnx.runtime.speculation import Speculation
-from specdec_onnx.runtime.template import prompt_tokens
 
 
 def load(
@@ -111,7 +111,7 @@ class Engine:
         """Answer `prompt`, one step a round; `fields` override single `parameters`.
 
         A text is a user's message and goes through the chat template, unless it is `raw` or the model has none; token
-        ids are taken as they are. `on_progress(done, total)` reports prefill. Closing the iterator early, or
+        ids are taken as they are (both without `system`). `on_progress(done, total)` reports prefill. Closing the iterator early, or
         `cancel`, leaves the engine usable. Raises SpecdecError for a prompt that does not fit.
         """
         tokens = self._tokens(prompt, system, raw)
@@ -146,6 +146,8 @@ class Engine:
         if isinstance(prompt, str):
             tokens = prompt_tokens(self.pair.target, prompt, system=system, raw=raw)
         else:
+            if system:
+                refuse_system("token ids go to the model as they are")
             tokens = [int(token) for token in prompt]
         if not tokens:
             raise SpecdecError("the prompt is empty", fix="give it at least one character")

@@ -36,8 +36,7 @@ def predict(model: ModelFolder, capacity: int) -> Footprint:
 
     An embedding table that specdec-export wrote stays in the file: only the rows in use are read.
     """
-    config = model.config
-    hidden, wide = (int(config.get(key) or 0) for key in ("hidden_size", "intermediate_size"))
+    hidden, wide = (model.number(key) or 0 for key in ("hidden_size", "intermediate_size"))
     table = _table_item_bytes(str(model.facts.get("format") or "")) * model.vocab_size * hidden
     working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
     return Footprint(max(0, model.weight_bytes - table), _row_bytes(model) * capacity, working)
@@ -78,12 +77,11 @@ def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
 
 
 def _row_bytes(model: ModelFolder) -> int:
-    config = model.config
-    heads = int(config.get("num_attention_heads") or 1)
-    width = int(config.get("head_dim") or int(config.get("hidden_size") or 0) // heads)
-    groups = int(config.get("num_key_value_heads") or heads)
+    heads = model.number("num_attention_heads") or 1
+    width = model.number("head_dim") or (model.number("hidden_size") or 0) // heads
+    groups = model.number("num_key_value_heads") or heads
     item = 2 if model.facts.get("cache") == "fp16" else 4
-    return 2 * item * int(config.get("num_hidden_layers") or 0) * groups * width
+    return 2 * item * (model.number("num_hidden_layers") or 0) * groups * width
 
 
 def _unix() -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.prompt import Prompt, encode
+from specdec_onnx.runtime.provenance import Said, concat, same_origin
 
 
 class Transcript:
@@ -15,17 +17,17 @@ class Transcript:
         self._model = model
         self._text, self._tokens = "", list[int]()
 
-    def encode(self, prompt: str) -> list[int]:
+    def encode(self, prompt: Prompt) -> list[int]:
         """Tokens of a prompt; where it begins with what was remembered, that part keeps its very tokens."""
-        encode = self._model.tokenizer.encode
-        if not (self._text and prompt.startswith(self._text)):
-            return encode(prompt)
-        return [*self._tokens, *encode(prompt[len(self._text) :])]
+        text, size = prompt.text, len(self._text)
+        if not (size and text.startswith(self._text) and same_origin(text[:size], self._text)):
+            return encode(self._model, prompt)
+        return [*self._tokens, *encode(self._model, prompt, size)]
 
-    def remember(self, prompt: str, tokens: Sequence[int], answer: str, written: Sequence[int]) -> None:
+    def remember(self, prompt: Prompt, tokens: Sequence[int], answer: str, written: Sequence[int]) -> None:
         """Keep an answer's tokens if they spell it (a stop string or half a character may say otherwise)."""
         kept = list(written)
         while kept and kept[-1] in self._model.eos_token_ids:
             kept.pop()
         if self._model.tokenizer.decode(kept) == answer:
-            self._text, self._tokens = prompt + answer, [*tokens, *kept]
+            self._text, self._tokens = concat((prompt.text, Said(answer))), [*tokens, *kept]

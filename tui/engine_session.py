@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from specdec_onnx.runtime.detokenizer import Detokenizer
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.runtime.generator import Step
+    from specdec_onnx.runtime.prompt import Prompt
 
 
 class EngineSession:
@@ -38,8 +39,8 @@ class EngineSession:
         """Stream an answer through the model's chat template; a partial answer is gone on with."""
         from specdec_onnx.runtime.detokenizer import Detokenizer
 
-        text = self._prompt(request)
-        tokens = self._transcript.encode(text)
+        prompt = self._prompt(request)
+        tokens = self._transcript.encode(prompt)
         suffix = self._engine.speculation.suffix() if request.fresh else self._suffix
         spoken, written = Detokenizer(self._engine.tokenizer), list[int]()
         try:
@@ -50,7 +51,7 @@ class EngineSession:
                 yield Round(step.text, self._pieces(step, spoken), step.finish_reason)
         finally:
             if not request.fresh:
-                self._transcript.remember(text, tokens, self._engine.last.text, written)
+                self._transcript.remember(prompt, tokens, self._engine.last.text, written)
 
     def statistics(self) -> Mapping[str, Any]:
         """The engine's own counts of the last answer."""
@@ -63,13 +64,14 @@ class EngineSession:
     def close(self) -> None:
         """Nothing is held outside of Python."""
 
-    def _prompt(self, request: Request) -> str:
-        from specdec_onnx.runtime.template import render
+    def _prompt(self, request: Request) -> "Prompt":
+        from specdec_onnx.runtime.prompt import Prompt, chat_prompt
 
         target = self._engine.pair.target
         if target.chat_template is None:
-            return "\n\n".join(message["content"] for message in request.messages) + "\n\n" + request.partial
-        return render(target, list(request.messages)) + request.partial
+            said = [*(message["content"] for message in request.messages), request.partial]
+            return Prompt("\n\n".join(said), raw=True)
+        return chat_prompt(target, request.messages, partial=request.partial)
 
     def _pieces(self, step: "Step", spoken: "Detokenizer") -> tuple[Piece, ...]:
         """The step's tokens, the rejected ones in the place where they were proposed."""

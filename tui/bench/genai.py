@@ -92,8 +92,8 @@ class GenaiMode:
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
         """Answer the prompt's first turn."""
+        from specdec_onnx.runtime.prompt import prompt_tokens
         from specdec_onnx.runtime.statistics import Statistics
-        from specdec_onnx.runtime.template import prompt_tokens
 
         tokens = prompt_tokens(self.engine.pair.target, prompt.turns[0], raw=self.raw)
         room = min(len(tokens) + (most or self.max_new_tokens), self.engine.context)

@@ -12,7 +12,7 @@ TASK = "\n\nWhat is the text above about? Answer in a few sentences."
 
 def prompt_of(model: "ModelFolder", length: int) -> list[int]:
     """Token ids of a question about some text: as many as fit in `length`, or the bare question if it is longer."""
-    from specdec_onnx.runtime.template import prompt_tokens
+    from specdec_onnx.runtime.prompt import prompt_tokens
 
     text = "\n\n".join(turn for prompt in built_in_prompts() for turn in prompt.turns)
     text *= 1 + 8 * length // len(text)  # a token is hardly ever longer than eight characters

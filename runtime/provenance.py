@@ -1,0 +1,163 @@
+"""Text that knows which of its characters a message said, through everything a chat template does with it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Self
+
+_MARK = "\U0010fffd"
+"""Stands for a said character when an operation is repeated to see where it puts such characters."""
+
+
+class Said(str):
+    """A text in which some characters were said by a message, all of them unless `mask` has a 0 for some.
+
+    Templates see an ordinary string: it compares, tests and prints as one. Sums and cuts keep track of the origin.
+    """
+
+    _mask: bytes
+
+    def __new__(cls, text: str = "", mask: bytes | None = None) -> Self:
+        """`mask` has one byte for each character of `text`: 1 where a message said it."""
+        made = super().__new__(cls, text)
+        made._mask = b"\1" * len(made) if mask is None else mask
+        return made
+
+    def __str__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> str:
+        return concat((self, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> str:
+        return concat((other, self)) if isinstance(other, str) else NotImplemented
+
+    def __getitem__(self, key: Any) -> "Said":
+        found = super().__getitem__(key)
+        return Said(found, self._mask[key] if isinstance(key, slice) else bytes([self._mask[key]]))
+
+    def __iter__(self) -> Iterator["Said"]:
+        return map(self.__getitem__, range(len(self)))
+
+    def lstrip(self, *chars: Any) -> "Said":
+        return self[len(self) - len(super().lstrip(*chars)) :]
+
+    def rstrip(self, *chars: Any) -> "Said":
+        return self[: len(super().rstrip(*chars))]
+
+    def strip(self, *chars: Any) -> "Said":
+        return self.lstrip(*chars).rstrip(*chars)
+
+    def removeprefix(self, prefix: str, /) -> "Said":
+        return self[len(self) - len(super().removeprefix(prefix)) :]
+
+    def removesuffix(self, suffix: str, /) -> "Said":
+        return self[: len(super().removesuffix(suffix))]
+
+    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
+        return self._parts(super().split(sep, maxsplit), len(sep or ""))
+
+    def rsplit(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
+        return self._parts(super().rsplit(sep, maxsplit), len(sep or ""))
+
+    def splitlines(self, keepends: Any = False) -> list[str]:
+        return self._parts(super().splitlines(keepends), 0)
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        head, found, rest = self._parts(super().partition(sep), 0)
+        return head, found, rest
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        head, found, rest = self._parts(super().rpartition(sep), 0)
+        return head, found, rest
+
+    def replace(self, old: str, new: str, /, count: Any = -1) -> str:
+        if not old:
+            return Said(super().replace(old, new, count))
+        first, *others = self.split(old, count)
+        return concat((first, *(part for other in others for part in (new, other))))
+
+    def _parts(self, parts: Iterable[str], gap: int) -> list[str]:
+        """Substrings in their order, with at least `gap` characters left out between two of them."""
+        found, at = list[str](), 0
+        for part in parts:
+            at = self.index(part, at)
+            found.append(self[at : at + len(part)])
+            at += len(part) + gap
+        return found
+
+
+Said.__name__ = "str"  # templates' error messages name the type
+
+
+def mask(text: str) -> bytes:
+    """One byte for each character: 1 where a message said it, 0 where the template wrote it."""
+    return text._mask if isinstance(text, Said) else bytes(len(text))
+
+
+def same_origin(text: str, other: str) -> bool:
+    """Whether two equal texts were said and written in the same places; white space may come from either."""
+    mine, its = mask(text), mask(other)
+    if mine == its:
+        return True
+    triples = zip(text, mine, its, strict=True)
+    return all(a == b or character.isspace() for character, a, b in triples)
+
+
+def concat(parts: Iterable[str]) -> str:
+    """The parts in a row, each character with its origin."""
+    parts = list(parts)
+    text = "".join(parts)
+    return Said(text, b"".join(map(mask, parts))) if any(isinstance(part, Said) for part in parts) else text
+
+
+def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a function of texts that has no side effects, with the origin of each character.
+
+    Said characters are told by a second run on text in which a mark stands for each of them; where the runs take
+    different ways, all of the result counts as said.
+    """
+    args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
+    result = function(*args, **kwargs)
+    if not _holds_plain_text(result) or not _holds_said(both := [list(args), kwargs]):
+        return result
+    again = None
+    with suppress(Exception):  # the run on other text may fail in any way
+        marked_args, marked_kwargs = _marked(both)
+        again = function(*marked_args, **marked_kwargs)
+    return _traced(result, again)
+
+
+def _holds_plain_text(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any(map(_holds_plain_text, value))
+    return isinstance(value, str) and not isinstance(value, Said)
+
+
+def _holds_said(value: Any) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(_holds_said, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, Said) and 1 in value._mask
+
+
+def _marked(value: Any) -> Any:
+    if type(value) in (list, tuple):
+        return type(value)(map(_marked, value))
+    if type(value) is dict:
+        return {key: _marked(item) for key, item in value.items()}
+    if not isinstance(value, Said):
+        return value
+    pairs = zip(str.__iter__(value), value._mask, strict=True)
+    return "".join(_MARK if said and not char.isspace() else char for char, said in pairs)
+
+
+def _traced(result: Any, again: Any) -> Any:
+    if type(result) in (list, tuple):
+        others = again if type(again) is type(result) and len(again) == len(result) else [None] * len(result)
+        return type(result)(map(_traced, result, others))
+    if not isinstance(result, str) or isinstance(result, Said):
+        return result
+    if isinstance(again, str) and len(again) == len(result):
+        pairs = list(zip(str.__iter__(again), result, strict=True))
+        if all(theirs in (_MARK, ours) for theirs, ours in pairs):
+            return Said(result, bytes(theirs == _MARK for theirs, _ in pairs))
+    return Said(result)
