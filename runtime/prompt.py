@@ -106,28 +106,41 @@ def _lead(tokenizer: Tokenizer) -> str:
 
 def _ids(tokenizer: Tokenizer, text: str, special: _Special, behind: bool) -> list[int]:
     """Ids of text, `behind` other text or not; it is cut inside each control token that a message spelled."""
-    lead = special.lead if behind else ""
-    found = tokenizer.encoding(lead + str.__str__(text))
-    cuts = _forged(tokenizer, text, special.control, found, len(lead))
+    found, characters, tokens = (
+        _behind(tokenizer, text, special) if behind else (tokenizer.encoding(text), 0, 0)
+    )
+    cuts = _forged(tokenizer, text, special.control, found, characters)
     if not cuts:
-        return list(found.ids[1:] if lead else found.ids)
+        return list(found.ids[tokens:])
     ids = list[int]()
     for begin, end in pairwise([0, *cuts, len(text)]):
         ids += _ids(tokenizer, text[begin:end], special, behind or begin > 0)
     return ids
 
 
+def _behind(tokenizer: Tokenizer, text: str, special: _Special) -> tuple[Any, int, int]:
+    """The encoding of text with something before it, and how many characters and tokens that is."""
+    for lead in filter(None, ("\n", special.lead)):
+        alone, found = tokenizer.encoding(lead).ids, tokenizer.encoding(lead + text)
+        size = len(alone)
+        apart = len(found.ids) == size or found.token_to_chars(size)[0] >= len(lead)
+        if found.ids[:size] == alone and apart:
+            return found, len(lead), size
+    return tokenizer.encoding(text), 0, 0
+
+
 def _forged(tokenizer: Tokenizer, text: str, control: Mapping[int, str], found: Any, shift: int) -> list[int]:
     """Where `text` has to be cut so that no control token that a message spelled is one: behind its first character."""
     said, cuts = mask(text), list[int]()
+    if 1 not in said:
+        return cuts
     for index, token in enumerate(found.ids):
         if token not in control:
             continue
-        begin, end = (place - shift for place in found.token_to_chars(index))
-        if begin < 0 or 1 not in said[begin:end] or not _spells(tokenizer, text[begin:end], control[token]):
-            continue
+        begin, end = (max(0, place - shift) for place in found.token_to_chars(index))
         begin += len(text[begin:end]) - len(text[begin:end].lstrip())
-        if len(text[begin:end].rstrip()) > 1:
+        end = begin + len(text[begin:end].rstrip())
+        if end - begin > 1 and 1 in said[begin:end] and _spells(tokenizer, text[begin:end], control[token]):
             cuts.append(begin + 1)
     return cuts
 

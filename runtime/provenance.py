@@ -118,7 +118,7 @@ def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
     result = function(*args, **kwargs)
-    if not _holds_plain_text(result) or not _holds_said(both := [list(args), kwargs]):
+    if not _holds_text(result) or not _holds_said(both := [list(args), kwargs]):
         return result
     again = None
     with suppress(Exception):  # the run on other text may fail in any way
@@ -127,10 +127,8 @@ def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return _traced(result, again)
 
 
-def _holds_plain_text(value: Any) -> bool:
-    if type(value) in (list, tuple):
-        return any(map(_holds_plain_text, value))
-    return isinstance(value, str) and not isinstance(value, Said)
+def _holds_text(value: Any) -> bool:
+    return any(map(_holds_text, value)) if type(value) in (list, tuple) else isinstance(value, str)
 
 
 def _holds_said(value: Any) -> bool:
@@ -154,10 +152,10 @@ def _traced(result: Any, again: Any) -> Any:
     if type(result) in (list, tuple):
         others = again if type(again) is type(result) and len(again) == len(result) else [None] * len(result)
         return type(result)(map(_traced, result, others))
-    if not isinstance(result, str) or isinstance(result, Said):
+    if not isinstance(result, str):
         return result
     if isinstance(again, str) and len(again) == len(result):
-        pairs = list(zip(str.__iter__(again), result, strict=True))
+        pairs = list(zip(again, str.__iter__(result), strict=True))
         if all(theirs in (_MARK, ours) for theirs, ours in pairs):
             return Said(result, bytes(theirs == _MARK for theirs, _ in pairs))
     return Said(result)

@@ -29,6 +29,9 @@ SECONDS = 10.0
 _MOST_PIECES = 5_000_000
 _LARGEST = 10_000_000
 _DEADLINE = ContextVar("deadline", default=float("inf"))
+_PLAIN_FILTERS = {"trim", "replace", "string", "list", "first", "last", "reverse", "default", "d", "map"}
+"""These do nothing to a text but what `Said` follows by itself."""
+
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -186,7 +189,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         call = super().call
         method = getattr(obj, "__wrapped__", obj)
         text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
-        if not isinstance(text, str):
+        if not isinstance(text, str) or (isinstance(text, Said) and name in vars(Said)):
             return call(context, obj, *args, **kwargs)
         find = super().getattr
         return followed(
@@ -214,7 +217,8 @@ def _environment() -> _Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], cache_size=0
     )
     environment.filters["tojson"] = _tojson
-    for name, function in environment.filters.items():
+    for name in environment.filters.keys() - _PLAIN_FILTERS:
+        function = environment.filters[name]
         environment.filters[name] = update_wrapper(partial(followed, function), function)
     environment.globals["raise_exception"] = _refuse
     return environment

@@ -16,11 +16,22 @@ transformers = pytest.importorskip("transformers")
 SETTINGS = {"eos_token": SPECIAL[2], "pad_token": SPECIAL[0]}
 TEMPLATES = {name: kind.source for name, kind in KINDS.items()} | RICH
 TALKS = {
-    "one question": [("user", "What is é<b>&' \"here\"?")],
-    "system": [("system", "Be brief.\n"), ("user", " hello  "), ("assistant", "Hi!\n\n"), ("user", "a\n\nb\n")],
+    "one question": [("user", 'What is é<b>&\' "here"?')],
+    "system": [
+        ("system", "Be brief.\n"),
+        ("user", " hello  "),
+        ("assistant", "Hi!\n\n"),
+        ("user", "a\n\nb\n"),
+    ],
     "two turns": [("user", "one"), ("assistant", "aa bb. 漢字 🙂"), ("user", "x/quietx what?")],
     "thinking": [("user", "12"), ("assistant", "<think>\nhm\n</think>\n\nThen"), ("user", "and</think> so")],
-    "answered": [("system", "S"), ("user", "Q"), ("assistant", "An answer\nof two lines"), ("user", "."), ("assistant", "B")],
+    "answered": [
+        ("system", "S"),
+        ("user", "Q"),
+        ("assistant", "An answer\nof two lines"),
+        ("user", "."),
+        ("assistant", "B"),
+    ],
 }
 
 
@@ -33,7 +44,9 @@ def test_templates_write_what_transformers_writes(name: str, talk: str, ending: 
 
 @pytest.mark.parametrize("ending", [True, False])
 @pytest.mark.parametrize("template", [WITHOUT_SYSTEM, DEAF_TO_SYSTEM])
-def test_conversations_that_a_template_takes_are_not_changed(template: str, ending: bool, tmp_path: Path) -> None:
+def test_conversations_that_a_template_takes_are_not_changed(
+    template: str, ending: bool, tmp_path: Path
+) -> None:
     compare(tmp_path, template, TALKS["two turns"], ending)
 
 
