@@ -60,8 +60,9 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
                     return write(adapted)
         raise
     if others != messages:
+        more = [messages[0] | {"content": messages[0]["content"] + " x"}, *messages[1:]]
         with suppress(SpecdecError):
-            if write(messages[1:]) == text:  # the system's words are nowhere to be seen
+            if write(more) == text:  # whatever the system says, nothing is seen of it
                 return write(others)
     return text
 
@@ -99,7 +100,7 @@ class _clear_errors:
 
 def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_answer: bool) -> str:
     told = [
-        {key: Said(value) if key != "role" else value for key, value in message.items()}
+        {key: value if key == "role" else Said(value) for key, value in message.items()}
         for message in messages
     ]
     before = _DEADLINE.set(time.monotonic() + SECONDS)

@@ -1,13 +1,16 @@
 """Model folders of every layout we read, and one clear error for each way they can be wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.folders import byte_level_tokenizer, write_json, write_model_folder
 from tokenizers.processors import TemplateProcessing
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.folder import open_model
+from specdec_onnx.models.folder import ModelFolder, open_model
+from specdec_onnx.runtime.footprint import predict
+from specdec_onnx.runtime.prompt import prompt_tokens
 
 
 def test_our_layout(tmp_path: Path) -> None:
@@ -159,3 +162,76 @@ def test_missing_config_and_missing_number(tmp_path: Path) -> None:
     (folder / "config.json").unlink()
     with pytest.raises(SpecdecError, match=r"no config\.json"):
         open_model(folder)
+
+
+WRONG = [
+    ("config.json", {"vocab_size": "many"}, "vocab_size"),
+    ("config.json", {"vocab_size": True}, "vocab_size"),
+    ("config.json", {"vocab_size": 320, "max_position_embeddings": 1e3}, "max_position_embeddings"),
+    ("config.json", {"eos_token_id": "end"}, "eos_token_id"),
+    ("config.json", {"hidden_size": "wide"}, "hidden_size"),
+    ("config.json", {"num_attention_heads": [4]}, "num_attention_heads"),
+    ("generation_config.json", {"eos_token_id": [1, None]}, "eos_token_id"),
+    ("generation_config.json", {"eos_token_id": {"id": 3}}, "eos_token_id"),
+    ("generation_config.json", {"bos_token_id": 1.5}, "bos_token_id"),
+    ("generation_config.json", {"bos_token_id": -1}, "bos_token_id"),
+    ("tokenizer_config.json", {"eos_token": 7}, "eos_token"),
+    ("tokenizer_config.json", {"bos_token": ["<s>"]}, "bos_token"),
+    ("tokenizer_config.json", {"eos_token": {"content": 7}}, "eos_token"),
+    ("tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token"),
+    ("tokenizer_config.json", {"chat_template": 7}, "chat_template"),
+    ("tokenizer_config.json", {"chat_template": {"default": "x"}}, "chat_template"),
+    ("tokenizer_config.json", {"chat_template": ["x"]}, "chat_template"),
+    ("tokenizer_config.json", {"chat_template": [{"name": "default", "template": 7}]}, "chat_template"),
+    ("specdec.json", {"context_length": "many"}, "context_length"),
+    ("specdec.json", {"context_length": [1]}, "context_length"),
+    ("specdec.json", {"trimmed_vocabulary": 7}, "trimmed_vocabulary"),
+    ("specdec.json", {"trimmed_vocabulary": [[0, "x"]]}, "trimmed_vocabulary"),
+    ("specdec.json", {"trimmed_vocabulary": [[0, 1, 2]]}, "trimmed_vocabulary"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "key"), WRONG)
+def test_a_value_of_the_wrong_kind_is_one_error(
+    tmp_path: Path, file: str, content: dict[str, Any], key: str
+) -> None:
+    base = {"vocab_size": 320, "max_position_embeddings": 128} if file == "config.json" else {}
+    write_json(write_model_folder(tmp_path) / file, base | content)
+    model = open_model(tmp_path)
+    with pytest.raises(SpecdecError, match=f"has no usable {key}"):
+        use_everything(model)
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "context_length", "eos_token_id"])
+@pytest.mark.parametrize("value", ["many", {"a": 1}, 1.5])
+def test_a_genai_folder_with_odd_values_is_one_error(tmp_path: Path, key: str, value: object) -> None:
+    folder = write_model_folder(tmp_path)
+    (folder / "config.json").unlink()
+    model = {"type": 7, "vocab_size": 320, "context_length": 64, "eos_token_id": 1, key: value}
+    write_json(folder / "genai_config.json", {"model": model})
+    with pytest.raises(SpecdecError, match="has no usable"):
+        use_everything(open_model(folder))
+
+
+def use_everything(model: ModelFolder) -> None:
+    """All that the folder is asked for when a model is loaded and answers."""
+    _ = (model.name, model.model_type, model.vocab_size, model.context_length, model.eos_token_ids)
+    _ = (model.bos_token_id, model.adds_bos, model.chat_template, model.trimmed_vocabulary)
+    _ = predict(model, 64)
+    _ = prompt_tokens(model, "hi")
+
+
+def test_a_template_that_is_not_utf8_is_one_error(tmp_path: Path) -> None:
+    (write_model_folder(tmp_path) / "chat_template.jinja").write_bytes(b"\xff\xfe{{ messages }}")
+    with pytest.raises(SpecdecError, match=r"chat_template\.jinja is not UTF-8"):
+        _ = open_model(tmp_path).chat_template
+
+
+@pytest.mark.parametrize("content", [b"\xff{}", b"[" * 100_000], ids=["not UTF-8", "too deep"])
+@pytest.mark.parametrize(
+    "file", ["config.json", "genai_config.json", "specdec.json", "tokenizer_config.json"]
+)
+def test_settings_that_cannot_be_read_are_one_error(tmp_path: Path, file: str, content: bytes) -> None:
+    (write_model_folder(tmp_path) / file).write_bytes(content)
+    with pytest.raises(SpecdecError, match="not valid JSON"):
+        open_model(tmp_path)
