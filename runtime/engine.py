@@ -111,8 +111,9 @@ class Engine:
         """Answer `prompt`, one step a round; `fields` override single `parameters`.
 
         A text is a user's message and goes through the chat template, unless it is `raw` or the model has none; token
-        ids are taken as they are (both without `system`). `on_progress(done, total)` reports prefill. Closing the iterator early, or
-        `cancel`, leaves the engine usable. Raises SpecdecError for a prompt that does not fit.
+        ids are taken as they are. Only the template can carry a `system` prompt. `on_progress(done, total)` reports
+        prefill. Closing the iterator early, or `cancel`, leaves the engine usable. Raises SpecdecError for a prompt
+        that does not fit.
         """
         tokens = self._tokens(prompt, system, raw)
         parameters = replace(parameters or Parameters(), **fields)

@@ -60,7 +60,7 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
                     return write(adapted)
         raise
     if others != messages:
-        more = [messages[0] | {"content": messages[0]["content"] + " x"}, *messages[1:]]
+        more = [messages[0] | {"content": f"one {messages[0]['content']} more"}, *messages[1:]]
         with suppress(SpecdecError):
             if write(more) == text:  # whatever the system says, nothing is seen of it
                 return write(others)

@@ -103,7 +103,7 @@ RICH = {
     "loops": (
         "{% set ns = namespace(last=-1, said=[]) %}{% for m in messages[::-1] %}{% if m.role == 'user' %}"
         "{% set ns.last = messages | length - 1 - loop.index0 %}{% break %}{% endif %}{% endfor %}{{ ns.last }}"
-        "{% for m in messages if m.role != 'system' %}{% if loop.first %}{% continue %}{% endif %}"
+        "{% for m in messages if m.role != 'tool' %}{% if loop.index == 2 %}{% continue %}{% endif %}"
         "{{ loop.index }}/{{ loop.length }}{{ loop.previtem.role if loop.previtem is defined }}{{ m.content[:9] }}"
         "{{ '' if loop.last else ', ' }}{% else %}nobody{% endfor %}"
     ),
