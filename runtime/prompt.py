@@ -66,7 +66,10 @@ def encode(model: ModelFolder, prompt: Prompt, start: int = 0) -> list[int]:
             f"character {start + error.start + 1} is half of a surrogate pair: {text[error.start]!a}",
             "it was cut or decoded wrongly: read it as UTF-8",
         ) from error
-    ids = _ids(model.tokenizer, text, _special_tokens(model, prompt.raw), behind=start > 0)
+    if start or 1 in mask(text):
+        ids = _ids(model.tokenizer, text, _special_tokens(model, prompt.raw), behind=start > 0)
+    else:
+        ids = model.tokenizer.encode(text)
     opening = model.bos_token_id if prompt.raw and not start and model.adds_bos else None
     return ids if opening is None or ids[:1] == [opening] else [opening, *ids]
 
