@@ -90,12 +90,12 @@ def _special_tokens(model: ModelFolder, raw: bool) -> _Special:
 
 
 def _control_tokens(tokenizer: Tokenizer, template: str) -> dict[int, str]:
-    """Ids and texts of the special tokens, and of others that the template writes (but for white space)."""
+    """Ids and texts of the special tokens, and of others that the template writes."""
     written = literal_text(template)
     return {
         token: entry.content
         for token, entry in tokenizer.raw.get_added_tokens_decoder().items()
-        if entry.special or (entry.content in written and not entry.content.isspace())
+        if entry.special or entry.content in written
     }
 
 

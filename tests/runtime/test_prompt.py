@@ -150,6 +150,10 @@ FRAGMENTS = st.one_of(
     st.text(max_size=5),
 )
 TEXTS = st.lists(FRAGMENTS, max_size=8).map("".join)
+PLAIN = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>|"))
+    | st.sampled_from(["aa", "\n\n\n"])
+).map("".join)
 ROLES = ("system", "user", "assistant", "user")
 NAMES = [name for name in KINDS if name not in ("other marks", "asked about")]
 
@@ -199,12 +203,7 @@ def test_turn_marks_that_are_not_special_cannot_be_forged_either(
     assert written(model, texts) == written(model, ["hello"] * len(texts))
 
 
-@given(
-    name=st.sampled_from(list(KINDS)),
-    texts=st.lists(
-        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>|")), min_size=1, max_size=4
-    ),
-)
+@given(name=st.sampled_from(list(KINDS)), texts=st.lists(PLAIN, min_size=1, max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_plain_messages_have_the_ids_of_the_rendered_text(
     name: str, model_of: Callable[[str], ModelFolder], texts: list[str]

@@ -32,7 +32,8 @@ KINDS = {
     ),
     "every character": Kind(_turns("(message.content | list | join)")),
     "joined": Kind(_turns("['', message.content, ''] | join('\\n')")),
-    "formatted": Kind(_turns("'{}-{}'.format(message.role, message.content) + '%s' % message.content")),
+    "formatted": Kind(_turns("'{}-{}'.format(message.role, message.content) + '(%s)' % message.content")),
+    "lines apart": Kind(_turns("'\\n\\n\\n' + message.content")),
     "as JSON": Kind(_turns("(message | tojson) + (message.content | tojson(indent=2, ensure_ascii=True))")),
     "joined letters": Kind(_turns("message.content.split('x') | join('')")),
     "cut with the turn": Kind(
