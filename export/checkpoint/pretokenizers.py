@@ -19,9 +19,9 @@ class Kind:
 
     def pre_tokenizer(self) -> pre_tokenizers.PreTokenizer:
         """The steps that cut text into words and turn them into the byte alphabet."""
-        steps = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in self.cuts]
-        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=self.as_gpt2))
-        return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
+        cuts = (pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in self.cuts)
+        spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=self.as_gpt2)
+        return pre_tokenizers.Sequence([*cuts, spelling]) if self.cuts else spelling
 
     def normalizer(self) -> normalizers.Normalizer | None:
         """What is done to text before all else, if anything."""
