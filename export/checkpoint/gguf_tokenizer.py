@@ -152,7 +152,9 @@ class GgufTokenizer:
         if isinstance(index, int) and 0 <= index < len(self.tokens):
             return index if self.types[index] != _UNUSED else None
         default = _SENTENCEPIECE_IDS.get(key) if self.metadata["tokenizer.ggml.model"] == "llama" else None
-        return default if default is not None and self.types[default] in (_CONTROL, _UNKNOWN) else None
+        if default is None or default >= len(self.types):
+            return None
+        return default if self.types[default] in (_CONTROL, _UNKNOWN) else None
 
     def _context(self) -> int | None:
         return self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")

@@ -12,7 +12,7 @@ class Kind:
     tokenizer_class: str
     cuts: tuple[str, ...] = ()
     as_gpt2: bool = False
-    nfc: bool = False
+    nfc: bool = False  # of the models' own tokenizers: no GGUF file says it, and llama.cpp leaves it out
     whole_words_first: bool = False  # a word that is itself a token is never merged ("ignore_merges")
     adds_bos: bool = False
     adds_space: bool = False
@@ -85,6 +85,7 @@ DEFAULT = "default"
 """What llama.cpp takes a file for that names no kind, as those from before May 2024."""
 
 KINDS = {
+    "command-r": Kind("PreTrainedTokenizerFast", (_DIGIT,), as_gpt2=True, nfc=True),
     "dbrx": Kind("PreTrainedTokenizerFast", (_GROUPS_OF_DIGITS,)),
     "deepseek-coder": Kind("PreTrainedTokenizerFast", _DEEPSEEK_CODER),
     "deepseek-llm": Kind("PreTrainedTokenizerFast", _DEEPSEEK_LLM),
@@ -108,7 +109,6 @@ KINDS = {
 
 ALIASES = {
     "a.x-4.0": "gpt-2",
-    "command-r": "smollm",
     "deepseek-r1-qwen": "qwen2",
     "exaone": "smollm",
     "falcon3": "llama-bpe",

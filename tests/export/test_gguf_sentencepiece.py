@@ -180,6 +180,9 @@ def test_files_that_name_no_bos_and_eos_have_them_where_sentencepiece_has() -> N
     assert facts.ends == (2,)
     types = [1 if index < 3 else kind for index, kind in enumerate(entries()["tokenizer.ggml.token_type"])]
     assert GgufTokenizer("x", silent | {"tokenizer.ggml.token_type": types}, 2000).facts().ends == ()
+    short = {"tokens": ["a"], "token_type": [3], "scores": [0.0]}
+    metadata = silent | {f"tokenizer.ggml.{key}": value for key, value in short.items()}
+    assert GgufTokenizer("x", metadata, 2000).facts().ids == {"unk": 0}
 
 
 def test_stored_merges_are_followed_over_the_whole_text() -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 EAST_ASIAN = "[\u0800-\u9fa5\uac00-\ud7ff]+"
 WHOLE_WORDS_FIRST = ("llama-bpe", "tekken", "glm4", "minicpm5")
-NORMALIZED = ("qwen2", "qwen35", "olmo")
+NORMALIZED = ("qwen2", "qwen35", "olmo", "command-r")
 CONTRACTION = "'s|'t|'re|'ve|'m|'ll|'d"
 
 
@@ -35,6 +35,7 @@ def rules(kind: str) -> tuple[re.Pattern[str], ...]:
     decimal, points = members("Nd"), members("P") + "$+<=>^|~"
     cased, deepseek = members("Lu") + members("Ll") + members("Lt"), "!-/:-~！-／：-～‘-‟\u3000-。"
     known: Mapping[str, Sequence[str]] = {
+        "command-r": (f"[{digit}]", _gpt_2()),
         "deepseek-coder": (
             r"[\r\n]",
             f"[{s}]?[{letter}]+",
