@@ -41,7 +41,7 @@ class EngineSession:
         text = self._prompt(request)
         tokens = self._transcript.encode(text)
         suffix = self._engine.speculation.suffix() if request.fresh else self._suffix
-        spoken, written = Detokenizer(self._engine.tokenizer), list[int]()
+        spoken, written = Detokenizer(self._engine.tokenizer, tokens), list[int]()
         try:
             for step in self._engine.stream(
                 tokens, parameters=request.settings, mode=request.mode, suffix=suffix, on_progress=progress
