@@ -1,14 +1,37 @@
 """Small tokenizers with every kind of decoder, and one vocabulary that is hard on all of them."""
 
 from functools import lru_cache
+from pathlib import Path
 
+from support.tiny import export_tiny
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 
 PIECES = (
     "a", "ha", "b c", "▁", "▁Paris", "▁is▁", "▁▁", "##ing", "##", "word", "low</w>", "</w>", "er</w>e", "<pad>", "|", "n't", ".",
     " .", "'", " ", "  ", "é", "漢", "�", "Ġ", "Ġthe", "Ċ", "do", "not", "\xa0", "ĠðŁ", "ļĢ", "Ã", "©", "ð", "Ł", "ÿ", "<0x", "0x41>", "<0x+F>",
 )  # fmt: skip
-BYTES = (0x00, 0x0A, 0x20, 0x24, 0x41, 0x80, 0x82, 0xA0, 0xA9, 0xAC, 0xC3, 0xE2, 0xE6, 0xED, 0xF0, 0x9F, 0x98, 0x80, 0xF4, 0xFF)
+BYTES = (
+    0x00,
+    0x0A,
+    0x20,
+    0x24,
+    0x41,
+    0x80,
+    0x82,
+    0xA0,
+    0xA9,
+    0xAC,
+    0xC3,
+    0xE2,
+    0xE6,
+    0xED,
+    0xF0,
+    0x9F,
+    0x98,
+    0x80,
+    0xF4,
+    0xFF,
+)
 SPECIAL = ("<s>", "</s>", "<|im_end|>")
 NORMAL = ("<think>", "two words", "漢語")
 
@@ -50,3 +73,12 @@ def tokenizer_kind(kind: str) -> Tokenizer:
     made.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL])
     made.add_tokens([AddedToken(text, normalized=False) for text in NORMAL])
     return made
+
+
+def export_kind(kind: str, folder: Path) -> Path:
+    """A base model (no chat template) at `folder` with that tokenizer and random weights."""
+    export_tiny(folder, format="w8a8", seed=11)
+    tokenizer_kind(kind).save(str(folder / "tokenizer.json"))
+    for name in ("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"):
+        (folder / name).unlink(missing_ok=True)
+    return folder
