@@ -4,24 +4,25 @@ Many tokenizer.json files lack them; transformers then adds them when it loads t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from specdec_onnx.models.errors import SpecdecError
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 EXTRAS = ("additional_special_tokens", "extra_special_tokens")
+Rank = Literal["all", "special", "nothing"]
 _FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
 
 
 class Declared(NamedTuple):
     """A token as the settings describe it; `token` is its id if they name one.
 
-    `overrules` says whether it counts more than what tokenizer.json says of the same token.
+    `overrules` says what of it counts more than tokenizer.json's word on the same token.
     """
 
     content: str
     token: int | None
-    overrules: bool
+    overrules: Rank
     special: bool
     lstrip: bool
     rstrip: bool
@@ -45,12 +46,13 @@ def declared_tokens(settings: Mapping[str, Any], older: Mapping[str, Any]) -> tu
     """All tokens that merged `settings` declare, by id, then by role; `older` is the content of added_tokens.json."""
     roles = {_content(value, role): value for role, value in _roles(settings)}
     entries: Any = settings.get("added_tokens_decoder")
-    overrules = entries is not None
-    if entries is None:
+    older_form = entries is None
+    if older_form:
         entries = {str(token): text for text, token in older.items()}
-    listed = [_declared(entry, token, overrules, roles) for token, entry in _entries(entries)]
+    ranks: tuple[Rank, Rank] = ("special", "special") if older_form else ("all", "nothing")
+    listed = [_declared(entry, token, ranks[0], roles) for token, entry in _entries(entries)]
     known = {entry.content for entry in listed}
-    named = [_declared(value, None, False, roles) for text, value in roles.items() if text not in known]
+    named = [_declared(value, None, ranks[1], roles) for text, value in roles.items() if text not in known]
     return (*sorted(listed, key=lambda entry: entry.token or 0), *named)
 
 
@@ -66,7 +68,8 @@ def missing_tokens(raw: Any, declared: Sequence[Declared], limit: int | None) ->
     for entry in declared:
         now = known.get(entry.content)
         if now is not None:
-            wanted = entry.overrules and any(getattr(now, flag) != getattr(entry, flag) for flag in _FLAGS)
+            entry = _overruling(entry, now)
+            wanted = any(getattr(now, flag) != getattr(entry, flag) for flag in _FLAGS)
         elif raw.token_to_id(entry.content) is not None:
             wanted = True
         elif wanted := limit is None or max(free, entry.token or 0) < limit:
@@ -83,6 +86,14 @@ def add_tokens(raw: Any, declared: Sequence[Declared]) -> None:
     raw.add_tokens(
         [AddedToken(entry.content, **{flag: getattr(entry, flag) for flag in _FLAGS}) for entry in declared]
     )
+
+
+def _overruling(entry: Declared, now: Any) -> Declared:
+    """What becomes of a token that tokenizer.json describes as `now`; special it stays, the library can't take that back."""
+    special = now.special or (entry.special and entry.overrules != "nothing")
+    if entry.overrules == "all":
+        return entry._replace(special=special)
+    return entry._replace(**{flag: getattr(now, flag) for flag in _FLAGS} | {"special": special})
 
 
 def _next(raw: Any, entry: Declared, free: int) -> int:
@@ -116,7 +127,7 @@ def _entries(listed: Any) -> Iterator[tuple[int, Any]]:
         yield int(token), entry
 
 
-def _declared(value: Any, token: int | None, overrules: bool, roles: Mapping[str, Any]) -> Declared:
+def _declared(value: Any, token: int | None, overrules: Rank, roles: Mapping[str, Any]) -> Declared:
     said = value if isinstance(value, Mapping) else {}
     text = _content(value, "added_tokens_decoder")
     special = text in roles or bool(said.get("special"))

@@ -149,4 +149,11 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
 def _ids(value: Any) -> list[int]:
     if value is None:
         return []
-    return [int(v) for v in value] if isinstance(value, list) else [int(value)]
+    try:
+        return [int(v) for v in value] if isinstance(value, list) else [int(value)]
+    except (TypeError, ValueError) as error:
+        raise SpecdecError(
+            f"a model's files name the token id {value!r}",
+            "it must be a number",
+            "export or download it again",
+        ) from error
