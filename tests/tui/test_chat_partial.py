@@ -1,4 +1,4 @@
-"""An answer that was stopped is gone on with as its text would."""
+"""The chat shows the tokens of an answer as one text, also when it goes on with one that was stopped."""
 
 from pathlib import Path
 
@@ -19,3 +19,15 @@ def test_the_first_space_of_what_follows_a_partial_answer_is_kept(tmp_path: Path
     rounds = list(EngineSession(engine, "llama").reply(request, lambda done, total: None))
     assert "".join(round_.text for round_ in rounds) == " Paris Paris"
     assert "".join(piece.text for round_ in rounds for piece in round_.pieces) == " Paris Paris"
+
+
+def test_the_pieces_of_an_answer_that_ends_in_half_a_run_are_its_text(tmp_path: Path) -> None:
+    engine = load(export_kind("llama", tmp_path / "llama"))
+    line = engine.tokenizer.id_of("<0x0A>")
+    assert line is not None
+    request = Request(
+        [{"role": "user", "content": "a"}], Settings(max_new_tokens=3, logit_bias={line: 1e9}), "plain"
+    )
+    rounds = list(EngineSession(engine, "llama").reply(request, lambda done, total: None))
+    assert "".join(round_.text for round_ in rounds) == "\n\n\n"
+    assert "".join(piece.text for round_ in rounds for piece in round_.pieces) == "\n\n\n"
