@@ -15,7 +15,7 @@ class Parameters:
 
     Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalties of 1, 0, 0 are off. The repetition penalty looks
     at prompt and output (Hugging Face), presence and frequency at the output only (OpenAI). The bias is added to
-    logits; -inf bans a token.
+    logits; -inf bans a token. A stop string ends the answer before it; it may spell special tokens, which have no text.
     """
 
     max_new_tokens: int = 512
