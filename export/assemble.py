@@ -19,7 +19,7 @@ from specdec_onnx.export.linear import Calibrated, Format
 from specdec_onnx.export.shortened import Shortened
 from specdec_onnx.export.staging import write_json
 from specdec_onnx.export.transformer import GRAPH_FILE, Recipe, Step, write_graph
-from specdec_onnx.export.vocabulary import Trimming, added_tokens, trim
+from specdec_onnx.export.vocabulary import Trimming, trim
 from specdec_onnx.export.weights import Weights
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, open_model
@@ -141,8 +141,9 @@ class ModelWriter:
     def _trimming(self) -> Trimming | None:
         if self.order.trim is None:
             return None
-        seen = token_counts(self._described()) if self.order.trim_by == "frequency" else None
-        return trim(self.order.trim, added_tokens(self.folder), self.architecture.vocabulary, seen)
+        model = self._described()
+        seen = token_counts(model) if self.order.trim_by == "frequency" else None
+        return trim(self.order.trim, model.tokenizer.added_ids, self.architecture.vocabulary, seen)
 
     def kept_ids(self) -> NDArray[np.int64] | None:
         """The ids that the head scores, None for all; the folder has been described before."""

@@ -27,7 +27,13 @@ from specdec_onnx.models.progress import Progress, silent
 
 Source = str | Path | Checkpoint
 
-_SHARED_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_SHARED_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
 _QUALITY = ("kl_mean", "top1_agreement", "kept_probability", "quality_reference", "quality_tokens")
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.models.added_tokens import Declared, declared_tokens, merged_settings, role_text
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.layout import config_from_genai, external_data, find_graph, read_json
 from specdec_onnx.models.tokenizer import Tokenizer
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What the files beside a graph say about the model; nothing of the graph itself is read here."""
+    """What the files beside a graph say about the model; nothing of the graph itself is read here.
+
+    `tokenizer_config` holds special_tokens_map.json too.
+    """
 
     path: Path
     config: Mapping[str, Any]
@@ -79,8 +83,14 @@ class ModelFolder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer, loaded once."""
-        return Tokenizer.load(self.path)
+        """The folder's tokenizer, with the tokens that other files declare; loaded once."""
+        width = self.config.get("vocab_size")
+        return Tokenizer.load(self.path, self.declared_tokens, width if isinstance(width, int) else None)
+
+    @cached_property
+    def declared_tokens(self) -> tuple[Declared, ...]:
+        """Tokens that the files beside tokenizer.json declare."""
+        return declared_tokens(self.tokenizer_config, read_json(self.path / "added_tokens.json"))
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -108,8 +118,7 @@ class ModelFolder:
         return value
 
     def _token_named(self, key: str) -> int | None:
-        entry = self.tokenizer_config.get(key)
-        text = entry.get("content") if isinstance(entry, Mapping) else entry
+        text = role_text(self.tokenizer_config, key)
         return self.tokenizer.id_of(text) if text else None
 
 
@@ -129,7 +138,9 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
         path=path,
         config=read_json(path / "config.json") or config_from_genai(path, genai),
         generation=read_json(path / "generation_config.json"),
-        tokenizer_config=read_json(path / "tokenizer_config.json"),
+        tokenizer_config=merged_settings(
+            read_json(path / "tokenizer_config.json"), read_json(path / "special_tokens_map.json")
+        ),
         graph=graph or find_graph(path, genai),
         facts=read_json(path / "specdec.json"),
     )
@@ -138,4 +149,11 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
 def _ids(value: Any) -> list[int]:
     if value is None:
         return []
-    return [int(v) for v in value] if isinstance(value, list) else [int(value)]
+    try:
+        return [int(v) for v in value] if isinstance(value, list) else [int(value)]
+    except (TypeError, ValueError) as error:
+        raise SpecdecError(
+            f"a model's files name the token id {value!r}",
+            "it must be a number",
+            "export or download it again",
+        ) from error

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, open_pair
-from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.costs import Curve
@@ -143,10 +144,13 @@ class Engine:
             self.speculation.draft.tape.cut(0)
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
+        if system is not None:
+            require_text(system, "the system prompt")
         if isinstance(prompt, str):
+            require_text(prompt, "the prompt")
             tokens = prompt_tokens(self.pair.target, prompt, system=system, raw=raw)
         else:
-            tokens = [int(token) for token in prompt]
+            tokens = _token_ids(prompt)
         if not tokens:
             raise SpecdecError("the prompt is empty", fix="give it at least one character")
         if len(tokens) >= self.context:
@@ -204,3 +208,18 @@ class Engine:
             )
         if self._stopped and not result.finish_reason:
             raise Cancelled
+
+
+def _token_ids(prompt: object) -> list[int]:
+    """The ids in `prompt`, any sequence of whole numbers; SpecdecError for all else."""
+    fix = "give a text (str), or token ids as a list or an array of whole numbers"
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise SpecdecError("the prompt is bytes", "they may be text or token ids", "decode them: .decode()")
+    try:
+        tokens = list(prompt)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise SpecdecError(f"the prompt is {prompt!r:.60}", "it is no text and no token ids", fix) from error
+    for place, token in enumerate(tokens):
+        if not isinstance(token, Integral) or isinstance(token, bool):
+            raise SpecdecError(f"item {place} of the prompt is {token!r:.60}", "it is no token id", fix)
+    return list(map(int, tokens))

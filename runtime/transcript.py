@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.detokenizer import continuation
 
 
 class Transcript:
@@ -27,5 +28,5 @@ class Transcript:
         kept = list(written)
         while kept and kept[-1] in self._model.eos_token_ids:
             kept.pop()
-        if self._model.tokenizer.decode(kept) == answer:
+        if continuation(self._model.tokenizer, tokens, kept) == answer:
             self._text, self._tokens = prompt + answer, [*tokens, *kept]
