@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specdec_onnx.export.assemble import Depth
     from specdec_onnx.export.options import Options
 
-BAD_INPUT, INTERNAL, INTERRUPTED, TERMINATED = 2, 1, 130, 143
+BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE, TERMINATED = 2, 1, 130, 141, 143
 
 _FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
 
@@ -102,20 +102,28 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `specdec-export`; the result is the exit code."""
     words = sys.argv[1:] if argv is None else argv
+    _settle()
     args = None if words[:1] == ["inspect"] else build_parser().parse_args(words)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        return run(args) if args else inspect(words[1:])
+        code = run(args) if args else inspect(words[1:])
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted; no half-made folder is left", file=sys.stderr)
         return INTERRUPTED
     except SpecdecError as error:
-        print(error, file=sys.stderr)
+        print(harmless(str(error)), file=sys.stderr)
         return BAD_INPUT
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for the flush when the interpreter ends
+        return CLOSED_PIPE
     except Exception as error:
         if os.environ.get("SPECDEC_DEBUG"):
             raise
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(harmless(f"{type(error).__name__}: {error}"), file=sys.stderr)
         print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
         return INTERNAL
 
@@ -145,8 +153,8 @@ def run(args: argparse.Namespace) -> int:
         progress.close()
     report = read_report(folder)
     for line in decisions(report):
-        print(line, file=sys.stderr)
-    print(render(report))
+        print(harmless(line), file=sys.stderr)
+    print(harmless(render(report)))
     print(f"written to {folder}", file=sys.stderr)
     return 0
 
@@ -182,8 +190,13 @@ def inspect(words: Sequence[str]) -> int:
         raise SpecdecError(
             f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
         )
-    print("\n".join([render(report), *decisions(report)]))
+    print(harmless("\n".join([render(report), *decisions(report)])))
     return 0
+
+
+def harmless(text: str) -> str:
+    """Without what a terminal would obey: names and words come out of files that others wrote."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t\xa0" else "\ufffd" for letter in text)
 
 
 def _folder(text: str) -> Path:
@@ -204,6 +217,15 @@ def _count_or_none(text: str) -> int | None:
 
 def _count_or_auto(text: str) -> "Depth":
     return "auto" if text == "auto" else _count(text)
+
+
+def _settle() -> None:
+    """Take the null device for a stream that is closed, and no offence at a character that one lacks."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="replace")
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
