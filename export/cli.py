@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.errors import SpecdecError, explain
 
 if TYPE_CHECKING:
     from specdec_onnx.export.assemble import Depth
@@ -112,20 +112,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; no half-made folder is left", file=sys.stderr)
         return INTERRUPTED
-    except SpecdecError as error:
-        print(harmless(str(error)), file=sys.stderr)
-        return BAD_INPUT
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # for the flush when the interpreter ends
+        _give_up_stdout()
         return CLOSED_PIPE
     except Exception as error:
-        if os.environ.get("SPECDEC_DEBUG"):
+        if os.environ.get("SPECDEC_DEBUG") and not isinstance(error, SpecdecError):
             raise
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    known = explain(error)
+    if known is None:
         print(harmless(f"{type(error).__name__}: {error}"), file=sys.stderr)
         print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
         return INTERNAL
+    print(harmless(str(known)), file=sys.stderr)
+    if not isinstance(error, OSError):
+        return BAD_INPUT
+    _give_up_stdout()  # it may be what is full
+    return INTERNAL
+
+
+def _give_up_stdout() -> None:
+    """What is still buffered must not raise again when the interpreter closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(args: argparse.Namespace) -> int:

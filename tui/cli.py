@@ -4,12 +4,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from errno import ENOSPC
 from importlib import import_module
 from typing import Protocol, cast
 
 from specdec_onnx import __version__
-from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.errors import explain
 from specdec_onnx.tui.parser import Parser
 from specdec_onnx.tui.safe import printable
 from specdec_onnx.tui.streams import settle
@@ -83,20 +82,15 @@ def _give_up_stdout() -> None:
 
 
 def _report(error: Exception) -> int:
-    if isinstance(error, SpecdecError):
-        print(printable(str(error)), file=sys.stderr)
-        return BAD_INPUT
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("specdec_onnx"):
-        print(f"the package {error.name} is not installed", file=sys.stderr)
-        print("  try: pip install 'specdec-onnx[all]', which has what every command needs", file=sys.stderr)
-        return BAD_INPUT
-    if isinstance(error, OSError) and error.errno == ENOSPC:
-        print(f"cannot write: {error.strerror}", file=sys.stderr)
-        print("  try: make room, or write somewhere else", file=sys.stderr)
-        _give_up_stdout()
+    known = explain(error)
+    if known is None:
+        print(printable(f"{type(error).__name__}: {error}"), file=sys.stderr)
+        print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
         return INTERNAL
-    print(printable(f"{type(error).__name__}: {error}"), file=sys.stderr)
-    print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
+    print(printable(str(known)), file=sys.stderr)
+    if not isinstance(error, OSError):
+        return BAD_INPUT
+    _give_up_stdout()  # it may be what is full
     return INTERNAL
 
 

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.bench.machine import machine
 
     findings: dict[str, Any] = {"machine": machine(), "devices": _devices()}
-    if args.pair:
+    if args.pair is not None:
         from specdec_onnx.tui.options import load_engine
 
         findings["memory"] = _memory(args)

@@ -54,7 +54,7 @@ def default_places() -> str:
 
 
 def _place(name: str) -> Place:
-    from specdec_onnx.runtime.device import check_name, check_threads
+    from specdec_onnx.runtime.device import check_name
 
     devices, _, threads = name.partition(":")
     target, _, draft = devices.partition("+")
@@ -63,5 +63,4 @@ def _place(name: str) -> Place:
         raise SpecdecError(f"{name!r} is no place to run", fix=f"write {SYNTAX}")
     for device in filter(None, (target, draft)):
         check_name(device)
-    check_threads(int(threads or 0))
     return Place(name, target, draft or None, int(threads or 0))
