@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
+from specdec_onnx.export.progress import ProgressLine, harmless
 from specdec_onnx.models.errors import SpecdecError, explain
 
 if TYPE_CHECKING:
@@ -142,7 +143,6 @@ def _give_up_stdout() -> None:
 def run(args: argparse.Namespace) -> int:
     """Fetch what is named, export it, print the report."""
     from specdec_onnx.export.pipeline import export_pair
-    from specdec_onnx.export.progress import ProgressLine
     from specdec_onnx.export.report import decisions, read_report, render
     from specdec_onnx.export.sources import resolve
 
@@ -203,11 +203,6 @@ def inspect(words: Sequence[str]) -> int:
         )
     print(harmless("\n".join([render(report), *decisions(report)])))
     return 0
-
-
-def harmless(text: str) -> str:
-    """Without what a terminal would obey: names and words come out of files that others wrote."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t\xa0" else "\ufffd" for letter in text)
 
 
 def _folder(text: str) -> Path:

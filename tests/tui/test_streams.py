@@ -98,7 +98,9 @@ def test_text_on_stdin_that_is_not_read_is_mentioned(by_file: bool, pair: Path) 
     Path("text").write_text("text\n")
     with Path("text").open() as file:
         done = run("question", **({"stdin": file} if by_file else {"stdin": None, "input": b"text\n"}))
-    assert done.returncode == 0 and done.stderr.startswith(b"the text on stdin is not read; a - after PROMPT")
+    assert done.returncode == 0 and done.stderr.startswith(
+        b"the text on stdin is not read: add a - to PROMPT"
+    )
     assert done.stderr.count(b"stdin") == 1
 
 

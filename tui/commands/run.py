@@ -89,7 +89,10 @@ def _tell_of_unread_input(words: Sequence[str]) -> bool:
     """Say so where text stands ready on stdin that the prompt does not ask for, and whether it was said."""
     unread = STDIN not in words and bool(words) and input_left()
     if unread:
-        print("the text on stdin is not read; a - after PROMPT adds it, </dev/null is quiet", file=sys.stderr)
+        print(
+            "the text on stdin is not read: add a - to PROMPT to read it, </dev/null to leave it",
+            file=sys.stderr,
+        )
     return unread
 
 
