@@ -1,4 +1,4 @@
-"""What an export says in a terminal; its progress on stderr: one changing line there, a line every tenth elsewhere."""
+"""Progress on stderr, and text for it: one changing line in a terminal, a line every tenth elsewhere."""
 
 import sys
 

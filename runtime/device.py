@@ -54,7 +54,7 @@ def session_options(threads: int = 0) -> Any:
 
 
 def check_threads(threads: int) -> None:
-    """Raise SpecdecError for more threads than this process has cores: a pass then takes minutes, not milliseconds."""
+    """Raise SpecdecError for more threads than this process has cores, which take minutes for a pass."""
     own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     if not 0 <= threads <= len(own):
         raise SpecdecError(

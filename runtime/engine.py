@@ -41,9 +41,9 @@ def load(
 
     `draft` names a draft model for a single model; `device` is cpu, cuda, dml, webgpu or auto (the fastest by
     measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
-    0 means the physical cores, and more than there are cores are refused; `context` limits prompt and answer in tokens. The first load on a machine measures
+    0 means the physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures
     what forward passes cost and tests exactness (seconds; kept), after a call of `on_measure`. Raises SpecdecError,
-    also when memory won't do.
+    also when memory won't do and for more threads than there are cores.
     """
     check_threads(threads)
     pair = open_pair(Path(path), Path(draft) if draft else None)

@@ -5,9 +5,6 @@ from pathlib import Path
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.home import pairs_folder
 
-LONGEST_NAME = 200
-"""Characters of a name that a message repeats."""
-
 
 def folder_of(name: str) -> Path:
     """Where the pair of that catalog name is, or will be, exported."""
@@ -23,16 +20,11 @@ def exported() -> list[str]:
 
 def locate(pair: str) -> Path:
     """The folder meant by PAIR, a path or the name of an exported pair; SpecdecError when there is neither."""
-    try:
-        found = bool(pair) and Path(pair).exists()
-    except OSError:  # a name that is too long, a folder that is closed to you
-        found = False
-    if found:
+    if pair and Path(pair).exists():
         return Path(pair)
     if pair in exported():
         return folder_of(pair)
-    short = pair if len(pair) <= LONGEST_NAME else f"{pair[:LONGEST_NAME]}…"
-    raise SpecdecError(f"no pair at {short!r}", _why(pair), _fix(pair))
+    raise SpecdecError(f"no pair at {pair!r}", _why(pair), _fix(pair))
 
 
 def _why(pair: str) -> str:

@@ -16,7 +16,7 @@ _NO_OPTION = re.compile(r"^[^=]*\s|^-(\d+|\d*\.\d+)(e[+-]?\d+)?$", re.IGNORECASE
 class Parser(argparse.ArgumentParser):
     """Takes options and words in any order; every option may be left out.
 
-    An option's value may begin with a dash, unless it is an option itself. What comes after `--` is never an option.
+    A value may begin with a dash, unless it is an option itself. What comes after `--` is never an option.
     """
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
@@ -45,8 +45,10 @@ class Parser(argparse.ArgumentParser):
         return bare
 
     def _marked(self, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """`words` for argparse, which takes too much for options: `--stop ---` as `--stop=---`, and marks in place of
-        numbers and of what has blanks in it; and what the marks stand for."""
+        """`words` for argparse, which takes too much for options, and what the marks in them stand for.
+
+        `--stop ---` becomes `--stop=---`; numbers and what has blanks in it become marks.
+        """
         marked: list[str] = []
         dashed: dict[str, str] = {}
         for word in words:
@@ -62,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         return marked, dashed
 
     def _awaits_value(self, words: Sequence[str]) -> bool:
-        """Whether the last of `words` is an option, or the beginning of one, that stands there without its value."""
+        """Whether the last of `words` is an option, or the beginning of one, that lacks its value."""
         name = words[-1] if words and words[-1][:2] == "--" else "\0"
         meant = [action for known, action in self._option_string_actions.items() if known.startswith(name)]
         return bool(meant) and all(action.nargs is None for action in meant)

@@ -1,4 +1,4 @@
-"""The standard streams: none missing, text in and out as UTF-8 in every locale, and nothing that a terminal obeys."""
+"""The standard streams: none missing, text is UTF-8 in every locale, and nothing that a terminal would obey."""
 
 import json
 import os
@@ -21,9 +21,9 @@ _UNSEEN |= {code: f"\\u{code:04x}" for code in [*range(0x2028, 0x202F), *range(0
 
 
 def settle() -> None:
-    """Make the streams ready: the null device for a closed one, and a replacement for characters that one lacks.
+    """Make the streams ready: the null device for a closed one, a replacement for characters that one lacks.
 
-    A closed stream would leave its number to the next file that is opened, and `file=sys.stderr` would mean stdout.
+    A closed stream leaves its number to the next file that is opened, and `file=sys.stderr` would mean stdout.
     """
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - lives as long as the process
@@ -38,7 +38,7 @@ def settle() -> None:
 
 
 def shown(text: str, stream: TextIO) -> str:
-    """What to write of a model's or a user's text: as it is, but on a terminal with its control characters visible."""
+    """A model's or a user's text for `stream`: as it is, but on a terminal its control characters are visible."""
     return printable(text) if stream.isatty() else text
 
 

@@ -42,7 +42,8 @@ class ScriptedEngine:
     """Answers every prompt with `answers[mode]`, else with ANSWER; one token a word, a few tokens a step.
 
     `before_step` is called with the number of each step, so that a test can interrupt there; `read_prompt`
-    with whom to tell how far the prompt was read; `text_of` and `seconds_of` say what a mode answers and what its rounds take.
+    with whom to tell how far the prompt was read; `text_of` and `seconds_of` say what a mode answers and what its
+    rounds take.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def report(
 
 
 def write(path: Path, text: str) -> None:
-    """Write all or nothing (what is no plain file is never replaced by one); SpecdecError where that is not possible."""
+    """Write all or nothing, but into what is no plain file; SpecdecError where that is not possible."""
     plain = not path.is_symlink() and (path.is_file() or not path.exists())
     partial = path.with_name(f".{path.name}.partial")
     try:

@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=text,
         metavar="PROMPT",
-        help="what to answer; a - among it stands for the text on stdin, which is otherwise read only without a "
-        'PROMPT: cat FILE | specdec run PAIR "Explain this file" -',
+        help="what to answer; a - in it stands for the text on stdin, which is otherwise read only if there "
+        'is no PROMPT: cat FILE | specdec run PAIR "Explain this file" -',
     )
     parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
     parser.add_argument(
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prompt(words: Sequence[str], *, raw: bool) -> str:
-    """The words of the command line, with the text on stdin in place of a - or of no words (whole when raw)."""
+    """The words, with the text on stdin in place of a -, or of no words; its last newlines only if raw."""
     if words.count(STDIN) > 1:
         raise SpecdecError("PROMPT has more than one -", "stdin can be read only once")
     if not words and sys.stdin.isatty():
