@@ -14,6 +14,7 @@ from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Cancelled, Decoder
+from specdec_onnx.runtime.device import check_threads
 from specdec_onnx.runtime.generator import Generator, Step
 from specdec_onnx.runtime.loading import Loader, context_limit
 from specdec_onnx.runtime.placement import Placement
@@ -43,12 +44,9 @@ def load(
     measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
     0 means the physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures
     what forward passes cost and tests exactness (seconds; kept), after a call of `on_measure`. Raises SpecdecError,
-    also when memory won't do.
+    also when memory won't do and for more threads than there are cores.
     """
-    if threads < 0:
-        raise SpecdecError(
-            f"{threads} threads are not possible", fix="give a positive number, or 0 for all cores"
-        )
+    check_threads(threads)
     pair = open_pair(Path(path), Path(draft) if draft else None)
     loader = Loader(context_limit(pair.target, context), threads, on_measure)
     draft_device = draft_device or device

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from specdec_onnx.tui.inventory import gigabytes
+from specdec_onnx.tui.streams import printable_all
 
 
 def tables(findings: Mapping[str, Any]) -> RenderableType:
     """The machine, its devices and, if one was loaded, the pair."""
+    findings = printable_all(findings, escape)
     parts: list[RenderableType] = [_machine(findings["machine"]), _devices(findings["devices"])]
     if memory := findings.get("memory"):
         parts.append(_memory(memory))
@@ -43,7 +46,7 @@ def _devices(devices: Mapping[str, Mapping[str, str]]) -> Table:
         state = f"[yellow]no[/]: {finding['lacks']}" if finding["lacks"] else "[green]ready[/]"
         table.add_row(name, state)
         if finding["remedy"]:
-            table.add_row("", finding["remedy"].replace("[", "\\["))
+            table.add_row("", finding["remedy"])
     return table
 
 

@@ -1,5 +1,6 @@
 """Devices by name, padding, passes in pieces, placement by measurement, and memory said beforehand."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime import device, footprint, placement, selftest
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import UNLIMITED, Cancelled, Decoder
-from specdec_onnx.runtime.device import Device, find_device, lacks, usable_devices
+from specdec_onnx.runtime.device import Device, check_threads, find_device, lacks, usable_devices
 from specdec_onnx.runtime.engine import load
 from specdec_onnx.runtime.footprint import Footprint, check_memory, predict
 from specdec_onnx.runtime.identity import Identity
@@ -211,5 +212,14 @@ def test_measuring_is_announced_once_and_kept(tmp_path: Path, monkeypatch: pytes
     again = load(folder, on_measure=lambda: said.append("measuring"))
     assert said == ["measuring"]
     assert again.profile.curve.seconds == first.profile.curve.seconds
-    with pytest.raises(SpecdecError, match="-1 threads"):
-        load(folder, threads=-1)
+
+
+@pytest.mark.parametrize("threads", [-1, 4096, 10**30])
+def test_more_threads_than_cores_are_refused_before_anything_is_opened(tmp_path: Path, threads: int) -> None:
+    with pytest.raises(SpecdecError, match=f"{threads} threads are not possible") as caught:
+        load(tmp_path / "nothing", threads=threads)
+    assert "core" in caught.value.why and "0 for all physical cores" in caught.value.fix
+
+
+def test_as_many_threads_as_cores_are_allowed() -> None:
+    check_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

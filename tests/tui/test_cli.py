@@ -110,3 +110,32 @@ def test_a_closed_pipe_is_quiet() -> None:
     writer.stdout.read(10)
     writer.stdout.close()
     assert (writer.stderr.read(), writer.wait(timeout=30)) == (b"", 141)
+
+
+def test_errors_show_control_characters(run_as: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (SpecdecError("a\x1b[2J", "b\x07", "c\x9b"), ValueError("\x1b]52;c;x\x07")):
+        run_as(raising(error))
+        assert cli.main(["demo"]) in (1, 2)
+        assert not set("\x1b\x07\x9b") & set(capsys.readouterr().err)
+
+
+def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from specdec_onnx.tui.findings import tables
+
+    machine = {"processor": "[/x]\x1b[2J", "cores": 1, "features": [], "memory_bytes": 1, "onnxruntime": "1"}
+    devices = {"dml": {"lacks": "no [y]", "remedy": "pip install 'a[directml]'"}}
+    model = {"format": "\x9b", "weight_bytes": 1, "cache_bytes": 1, "nodes": {}, "fallbacks": {}}
+    pair = {"name": "[/red]", "identity": "bit-identical", "device": "cpu", "threads": 1, "draft_device": ""}
+    pair |= {"context": 9, "modes": ["plain"], "forward_cost_ms": {"1": 1.0}, "draft_cost_ms": {}}
+    pair |= {"models": {"target": model}}
+    Console().print(tables({"machine": machine, "devices": devices, "pair": pair}))
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("[/x]", "[/red]", "no [y]", "a[directml]"))
+    assert not set("\x1b\x9b") & set(said)
+
+
+def test_an_empty_pair_is_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", ""]) == 2
+    assert "no pair at ''" in capsys.readouterr().err

@@ -65,7 +65,7 @@ def _chat(args: argparse.Namespace) -> int:
         raise SpecdecError(
             "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
         )
-    pairs = [locate(args.pair)] if args.pair else []
+    pairs = [] if args.pair is None else [locate(args.pair)]
     opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
     services = Services.start(opener, get_pair)
     services.extra_pairs = pairs
@@ -113,7 +113,13 @@ def _check_free(host: str, port: int) -> None:
 
 def inner_command(args: argparse.Namespace) -> str:
     """The command line that the server starts for each browser tab."""
-    words = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat", *([args.pair] if args.pair else [])]
+    words = [
+        sys.executable,
+        "-m",
+        "specdec_onnx.tui.cli",
+        "chat",
+        *([] if args.pair is None else [args.pair]),
+    ]
     words += ["--device", args.device, "--threads", str(args.threads)]
     words += ["--context", str(args.context)] if args.context else []
     words += ["--draft", args.draft] if args.draft else []

@@ -2,10 +2,12 @@
 
 import argparse
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.commands.bench import modes_list, positive
+from specdec_onnx.tui.commands.bench import modes_list
+from specdec_onnx.tui.options import positive
 
 if TYPE_CHECKING:
     from specdec_onnx.models.pair import Pair
@@ -45,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
-        default=900,
+        type=_seconds,
+        default=900.0,
         metavar="S",
         help="most seconds for a device and round (default: 900)",
     )
@@ -89,6 +91,12 @@ def _lengths(text: str) -> tuple[int, ...]:
     if not all(word.isdecimal() and int(word) for word in text.split(",")):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of token counts")
     return tuple(sorted({int(word) for word in text.split(",")}))
+
+
+def _seconds(text: str) -> float:
+    if not 0 < float(text) <= TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return float(text)
 
 
 def _plan(args: argparse.Namespace, pair: "Pair") -> "Plan":

@@ -1,11 +1,11 @@
 """`specdec doctor`: what this machine offers, and what a pair costs, weighs and promises on it."""
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.tui.options import add_engine_arguments
+from specdec_onnx.tui.streams import as_json
 
 if TYPE_CHECKING:
     from specdec_onnx.models.folder import ModelFolder
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.bench.machine import machine
 
     findings: dict[str, Any] = {"machine": machine(), "devices": _devices()}
-    if args.pair:
+    if args.pair is not None:
         from specdec_onnx.tui.options import load_engine
 
         findings["memory"] = _memory(args)
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         print("loading", file=sys.stderr)
         findings["pair"] = _pair(load_engine(args), args.threads)
     if args.json:
-        print(json.dumps(findings, indent=2, ensure_ascii=False))
+        print(as_json(findings, indent=2))
         return 0
     from rich.console import Console
 
