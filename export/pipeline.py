@@ -12,7 +12,6 @@ from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.families import FAMILIES
 from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
-from specdec_onnx.export.memory import peak_memory_bytes
 from specdec_onnx.export.options import TARGET_BLOCK, Options
 from specdec_onnx.export.ready import ReadyModel, find_ready
 from specdec_onnx.export.report import read_report, write_report
@@ -24,6 +23,7 @@ from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.layout import read_json
 from specdec_onnx.models.pair import open_pair
 from specdec_onnx.models.progress import Progress, silent
+from specdec_onnx.runtime.memory import peak_memory
 
 Source = str | Path | Checkpoint
 
@@ -127,7 +127,7 @@ def _join(folder: Path) -> None:
 
 
 def _report(entries: Mapping[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
-    whole = {"export_seconds": round(seconds, 2), "peak_memory_bytes": peak_memory_bytes()}
+    whole = {"export_seconds": round(seconds, 2), "peak_memory_bytes": peak_memory()}
     return {**entries.get("", entries), **whole}
 
 

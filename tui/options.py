@@ -78,8 +78,8 @@ def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
 
 def load_engine(args: argparse.Namespace) -> "Engine":
     """Open the pair that the options name."""
+    from specdec_onnx.models.places import locate
     from specdec_onnx.runtime.engine import load
-    from specdec_onnx.tui.pairs import locate
 
     return load(
         locate(args.pair),

@@ -1,13 +1,16 @@
 """The `specdec` command line: exit codes, messages, no tracebacks."""
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.tiny import export_tiny
 
 from specdec_onnx import __version__
 from specdec_onnx.models.errors import SpecdecError
@@ -94,6 +97,18 @@ def test_no_place_for_the_output(redirection: str, code: int) -> None:
     assert done.returncode == code
     assert "Traceback" not in done.stderr and "SPECDEC_DEBUG" not in done.stderr
     assert ("cannot write" in done.stderr) == bool(code)
+
+
+def test_doctor_says_that_the_embedding_table_stays_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    export_tiny(tmp_path / "model", format="fp32", vocab_size=1024)
+    assert cli.main(["doctor", str(tmp_path / "model")]) == 0
+    assert "embedding table, 0 MB: it stays in the file" in capsys.readouterr().out
+    assert cli.main(["doctor", str(tmp_path / "model"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["memory"]["models"]["target"]
+    assert found["left_in_file"] == 1024 * 64 * 4
 
 
 def test_a_closed_pipe_is_quiet() -> None:

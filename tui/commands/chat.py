@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace) -> int:
+    from specdec_onnx.models.places import locate
     from specdec_onnx.tui.app import ChatApp
     from specdec_onnx.tui.engine_process import open_process
-    from specdec_onnx.tui.pairs import locate
     from specdec_onnx.tui.prepare import get_pair
     from specdec_onnx.tui.services import Services
 
