@@ -102,7 +102,7 @@ def _export(
         write_report(folder, _report(entries, time.perf_counter() - began))
     if measure:
         try:
-            _measure(out, checkpoints, progress)
+            _measure(out, checkpoints, progress, began)
         except OSError as error:
             raise SpecdecError(
                 f"{out} is complete, but what was measured could not be kept",
@@ -131,8 +131,10 @@ def _report(entries: Mapping[str, dict[str, Any]], seconds: float) -> dict[str, 
     return {**entries.get("", entries), **whole}
 
 
-def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress) -> None:
-    """Complete report.json and each model's facts."""
+def _measure(
+    out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress, began: float
+) -> None:
+    """Complete report.json and each model's facts; `began` is when the export did."""
     from specdec_onnx.export.measure import measure
     from specdec_onnx.export.trial import try_out
 
@@ -147,7 +149,8 @@ def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], prog
             write_json(model.path / "specdec.json", {**model.facts, "quality": quality})
         write_report(out, report)
     progress("trying it out", len(checkpoints), len(checkpoints) + 1)
-    write_report(out, report | try_out(out, report))
+    report |= try_out(out, report)
+    write_report(out, report | {"whole_seconds": round(time.perf_counter() - began, 2)})
     progress("measured", len(checkpoints) + 1, len(checkpoints) + 1)
 
 

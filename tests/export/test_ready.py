@@ -1,6 +1,7 @@
 """Folders that hold a graph already: taken as they are, paired, and refused when they cannot speculate."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -126,6 +127,31 @@ def with_a_fixed_cache(folder: Path) -> None:
     onnx.save(graph, folder / "onnx" / "model.onnx")
 
 
+def without_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def with_a_broken_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def with_a_small_vocabulary(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 100}))
+
+
+def without_a_context(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    del config["max_position_embeddings"]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def with_a_cache_of_another_width(folder: Path) -> None:
+    with_symbolic_axes(folder / "onnx" / "model.onnx", {3: "kv_cache_dim"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"head_dim": 24}))
+
+
 def without_data(folder: Path) -> None:
     (folder / "onnx" / "model.onnx_data").unlink()
 
@@ -159,12 +185,21 @@ def without_cache(folder: Path) -> None:
         (data_outside, "outside itself"),
         (without_cache, "cannot be used for speculative decoding"),
         (without_width, "the width of the model's cache is not known"),
+        (
+            without_tokenizer,
+            r"theirs cannot be exported\s+why: its tokenizer cannot be used: tokenizer.json is",
+        ),
+        (with_a_broken_tokenizer, "theirs cannot be exported"),
+        (with_a_small_vocabulary, "theirs cannot be exported"),
+        (without_a_context, "theirs has no usable max_position_embeddings"),
+        (with_a_cache_of_another_width, r"theirs/onnx/model\.onnx does not work"),
         (with_a_fixed_cache, "cannot be used for speculative decoding"),
     ],
 )
 def test_refused_and_nothing_left(spoil: object, message: str, tmp_path: Path) -> None:
     folder = hub_layout(tmp_path / "theirs")
     spoil(folder)  # type: ignore[operator]
-    with pytest.raises(SpecdecError, match=message):
-        export_pair(folder, None, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    with pytest.raises(SpecdecError) as caught:
+        export_pair(folder, None, tmp_path / "out", measure=True)
+    assert re.search(message, str(caught.value)) and str(tmp_path / "out") not in str(caught.value)
+    assert [path for path in tmp_path.iterdir() if path.name not in ("theirs", "secret")] == []
