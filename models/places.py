@@ -1,9 +1,14 @@
 """Where this user's pairs, downloads and measurements are kept, and what name finds a pair there."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
+
+_DISK = (ENOSPC, EDQUOT, EFBIG, EROFS)
 
 
 def cache_folder() -> Path:
@@ -13,6 +18,29 @@ def cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("specdec-onnx", appauthor=False)
+
+
+def disk_error(error: BaseException) -> OSError | None:
+    """The error of a disk that takes no more, if that is what `error` comes from; libraries wrap it in their own."""
+    return next((each for each in _causes(error) if isinstance(each, OSError) and each.errno in _DISK), None)
+
+
+def cannot_keep(what: str, folder: Path, error: OSError) -> SpecdecError:
+    """The error for `what`, which was to be kept in a folder of the cache: which disk it is, and what to do."""
+    fix = "free some space there, or set SPECDEC_CACHE to a folder on another disk; what was fetched is kept"
+    if error.errno not in (ENOSPC, EDQUOT):
+        return SpecdecError(f"cannot keep {what} in {folder}", str(error), fix)
+    disk = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.ismount(place))
+    why = (
+        f"{error.strerror or 'no space is left'}: {shutil.disk_usage(disk).free / 1e9:.1f} GB are free on it"
+    )
+    return SpecdecError(f"the disk at {disk} is full: no room for {what} in {folder}", why, fix)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def home() -> Path:

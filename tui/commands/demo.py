@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from specdec_onnx.tui.options import THREADS_HELP
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -62,9 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="length of the answer (default: %(default)s)",
     )
-    parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
-    )
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
 
 
 def run(args: argparse.Namespace) -> int:
