@@ -71,7 +71,9 @@ def _download(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
             for size in _rest(hub, url, file, path):
                 yield size
         except Exception as error:
-            if size == before or disk_error(error):  # otherwise the connection broke on the way: ask for the rest
+            if size == before or disk_error(
+                error
+            ):  # otherwise the connection broke on the way: ask for the rest
                 raise
         if size == before:
             raise SpecdecError(f"the hub stopped at {size:,} of {file.bytes:,} bytes")

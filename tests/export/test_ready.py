@@ -10,6 +10,7 @@ import onnx
 import pytest
 from support.tiny import export_tiny, tiny_checkpoint
 
+from specdec_onnx.export import sources
 from specdec_onnx.export.cli import main
 from specdec_onnx.export.pipeline import export_model, export_pair
 from specdec_onnx.export.report import read_report, render
@@ -203,3 +204,33 @@ def test_refused_and_nothing_left(spoil: object, message: str, tmp_path: Path) -
         export_pair(folder, None, tmp_path / "out", measure=True)
     assert re.search(message, str(caught.value)) and str(tmp_path / "out") not in str(caught.value)
     assert [path for path in tmp_path.iterdir() if path.name not in ("theirs", "secret")] == []
+
+
+def test_a_source_without_a_tokenizer_is_refused_before_its_draft_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(sources, "fetch", lambda file, progress: asked.append(file.name))
+    folder = hub_layout(tmp_path / "theirs")
+    without_tokenizer(folder)
+    assert main([str(folder), "--draft", "smollm2-135m", "-o", str(tmp_path / "out")]) == 2
+    assert f"{folder} cannot be exported" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_a_draft_for_a_builders_folder_has_to_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = genai_layout(tmp_path / "theirs")
+    assert main([str(folder), "--draft", "auto", "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "cannot tell how large theirs is" in said and "no config.json" in said and "--draft SOURCE" in said
+
+
+def test_the_command_says_how_long_the_export_took_and_how_long_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(hub_layout(tmp_path / "theirs")), "-o", str(tmp_path / "out")]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"exported in \d+ s, with measuring in \d+ s", out)
+    assert re.search(r"written to .*out, all in \d+ s", err)
