@@ -179,14 +179,17 @@ def describe(checkpoint: Checkpoint, folder: Path) -> ModelFolder:
     config = {key: value for key, value in checkpoint.config.items() if key not in _OWN_KEYS}
     write_json(folder / "config.json", config)
     model = open_model(folder, folder / "onnx" / GRAPH_FILE)
-    _check_tokenizer(model)
+    require_fitting_tokenizer(model, checkpoint.source.file)
     return model
 
 
-def _check_tokenizer(model: ModelFolder) -> None:
-    if model.tokenizer.size > model.vocab_size:
-        raise SpecdecError(
-            f"the tokenizer has {model.tokenizer.size} tokens, the model scores only {model.vocab_size}",
-            "they are not from the same model",
-            "get the source again",
-        )
+def require_fitting_tokenizer(model: ModelFolder, source: str) -> None:
+    """SpecdecError, naming `source`, when it has no tokenizer, or one with tokens that the model does not score."""
+    what, fix = f"{source} cannot be exported", "get the source again"
+    try:
+        size = model.tokenizer.size
+    except SpecdecError as error:
+        raise SpecdecError(what, f"its tokenizer cannot be used: {error.why or error.what}", fix) from error
+    if size > model.vocab_size:
+        why = f"the tokenizer has {size} tokens, the model scores only {model.vocab_size}: they don't belong together"
+        raise SpecdecError(what, why, fix)

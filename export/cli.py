@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -148,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
 
     options = options_of(args)
     options.target(), options.draft()  # a format that does not exist is no reason to download
-    progress = ProgressLine()
+    progress, began = ProgressLine(), time.monotonic()
     try:
         target, draft = resolve(args.source, args.draft, progress, progress.say)
         folder = export_pair(
@@ -166,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
     for line in decisions(report):
         print(harmless(line), file=sys.stderr)
     print(harmless(render(report)))
-    print(f"written to {folder}", file=sys.stderr)
+    print(f"written to {folder}, all in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.added_tokens import Declared, declared_tokens, merged_settings, role_text
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.layout import config_from_genai, external_data, find_graph, read_json
+from specdec_onnx.models.layout import (
+    config_from_genai,
+    external_data,
+    find_graph,
+    read_json,
+    sizes_from_genai,
+)
 from specdec_onnx.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -134,14 +140,17 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
             "give a folder that specdec-export made; it takes checkpoints, .gguf files too",
         )
     genai = read_json(path / "genai_config.json")
+    config = read_json(path / "config.json") or config_from_genai(path, genai)
+    graph = graph or find_graph(path, genai)
+    known = {key: value for key, value in config.items() if value is not None}
     return ModelFolder(
         path=path,
-        config=read_json(path / "config.json") or config_from_genai(path, genai),
+        config={**config, **sizes_from_genai(genai, graph), **known},
         generation=read_json(path / "generation_config.json"),
         tokenizer_config=merged_settings(
             read_json(path / "tokenizer_config.json"), read_json(path / "special_tokens_map.json")
         ),
-        graph=graph or find_graph(path, genai),
+        graph=graph,
         facts=read_json(path / "specdec.json"),
     )
 

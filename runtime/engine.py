@@ -9,14 +9,16 @@ from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, open_pair
+from specdec_onnx.models.places import locate
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Cancelled, Decoder
 from specdec_onnx.runtime.device import check_threads
+from specdec_onnx.runtime.footprint import context_limit
 from specdec_onnx.runtime.generator import Generator, Step
-from specdec_onnx.runtime.loading import Loader, context_limit
+from specdec_onnx.runtime.loading import Loader
 from specdec_onnx.runtime.placement import Placement
 from specdec_onnx.runtime.prefill import Progress, Tape
 from specdec_onnx.runtime.profile import Profile
@@ -38,7 +40,7 @@ def load(
     context: int | None = None,
     on_measure: Callable[[], None] | None = None,
 ) -> "Engine":
-    """Open the pair (or single model) at `path`, ready to answer.
+    """Open the pair (or single model) at `path`, a folder or the name of an exported pair, ready to answer.
 
     `draft` names a draft model for a single model; `device` is cpu, cuda, dml, webgpu or auto (the fastest by
     measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
@@ -47,7 +49,7 @@ def load(
     also when memory won't do and for more threads than there are cores.
     """
     check_threads(threads)
-    pair = open_pair(Path(path), Path(draft) if draft else None)
+    pair = open_pair(locate(path), Path(draft) if draft else None)
     loader = Loader(context_limit(pair.target, context), threads, on_measure)
     draft_device = draft_device or device
     loader.check(pair, device, draft_device)

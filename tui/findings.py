@@ -55,6 +55,8 @@ def _memory(memory: Mapping[str, Any]) -> Table:
     for role, need in memory["models"].items():
         table.add_row(role, *(gigabytes(need[part]) for part in ("weights", "cache", "working")))
     table.add_row("together", memory["text"])
+    if left := sum(need["left_in_file"] for need in memory["models"].values()):
+        table.add_row("not counted", f"embedding table, {gigabytes(left)}: it stays in the file")
     return table
 
 

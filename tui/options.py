@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.runtime.sampling import Parameters
 
+THREADS_HELP = "0 means the physical cores (default)"
+CONTEXT_HELP = "most tokens of prompt and answer (default: 8192, or the model's own limit if that is less)"
+
 MODES = ("plain", "suffix", "draft", "auto")
 
 SAMPLING: dict[str, tuple[type, str]] = {
@@ -45,12 +48,8 @@ def add_engine_arguments(parser: argparse.ArgumentParser, *, pair_optional: bool
         help="cpu, cuda, dml, webgpu, or auto for the fastest by measurement (default: %(default)s)",
     )
     group.add_argument("--draft-device", metavar="DEVICE", help="where the draft runs, when it is elsewhere")
-    group.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
-    )
-    group.add_argument(
-        "--context", type=int, metavar="N", help="most tokens to hold (default: as the model allows)"
-    )
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
+    group.add_argument("--context", type=int, metavar="N", help=CONTEXT_HELP)
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,8 +97,8 @@ def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
 
 def load_engine(args: argparse.Namespace) -> "Engine":
     """Open the pair that the options name."""
+    from specdec_onnx.models.places import locate
     from specdec_onnx.runtime.engine import load
-    from specdec_onnx.tui.pairs import locate
 
     return load(
         locate(args.pair),

@@ -1,5 +1,6 @@
 """Devices by name, padding, passes in pieces, placement by measurement, and memory said beforehand."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -189,8 +190,31 @@ def test_memory_grows_with_the_context_and_counts_the_cache_exactly(tmp_path: Pa
 def test_the_embedding_table_stays_in_the_file(format: str, tmp_path: Path) -> None:
     model = open_model(export_tiny(tmp_path / "model", format=format))
     graph = onnx.load(model.graph).graph
-    table = next(each for each in graph.initializer if each.name == "embedding.weight")
-    assert predict(model, 64).weights == model.weight_bytes - onnx.numpy_helper.to_array(table).nbytes
+    parts = [each for each in graph.initializer if each.name in ("embedding.weight", "embedding.scale")]
+    table = sum(onnx.numpy_helper.to_array(each).nbytes for each in parts)
+    found = predict(model, 64)
+    assert (found.weights, found.left_in_file) == (model.weight_bytes - table, table)
+
+
+@pytest.mark.parametrize("said", ["fp32", "int8", "ready", None])
+def test_what_stays_in_the_file_is_read_from_the_graph_not_from_the_formats_name(
+    said: str | None, tmp_path: Path
+) -> None:
+    folder = export_tiny(tmp_path / "model", format="w8a8")
+    right = predict(open_model(folder), 64)
+    facts = json.loads((folder / "specdec.json").read_text())
+    (folder / "specdec.json").write_text(json.dumps({**facts, "format": said, "cache": said}))
+    assert predict(open_model(folder), 64) == right
+    assert right.left_in_file == 384 * 64 + 384 * 4
+
+
+def test_a_table_that_is_multiplied_too_does_not_stay_in_the_file(tmp_path: Path) -> None:
+    model = open_model(export_tiny(tmp_path / "model"))
+    graph = onnx.load(model.graph, load_external_data=False)
+    graph.graph.node.append(onnx.helper.make_node("Identity", ["embedding.weight"], ["a copy"]))
+    onnx.save(graph, model.graph)
+    found = predict(model, 64)
+    assert found.left_in_file == 0 and found.weights == model.weight_bytes
 
 
 def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,20 @@
 """The `specdec` command line: exit codes, messages, no tracebacks."""
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.tiny import export_tiny
 
 from specdec_onnx import __version__
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.footprint import DEFAULT_CONTEXT
 from specdec_onnx.tui import cli
 
 Install = Callable[[Callable[[argparse.Namespace], int]], None]
@@ -94,6 +98,29 @@ def test_no_place_for_the_output(redirection: str, code: int) -> None:
     assert done.returncode == code
     assert "Traceback" not in done.stderr and "SPECDEC_DEBUG" not in done.stderr
     assert ("cannot write" in done.stderr) == bool(code)
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "bench", "doctor", "demo"])
+def test_help_says_what_the_defaults_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0 means the physical cores (default)" in said
+    assert (f"(default: {DEFAULT_CONTEXT}, or the model's own limit if that is less)" in said) == (
+        command != "demo"
+    )
+
+
+def test_doctor_says_that_the_embedding_table_stays_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    export_tiny(tmp_path / "model", format="fp32", vocab_size=1024)
+    assert cli.main(["doctor", str(tmp_path / "model")]) == 0
+    assert "embedding table, 0 MB: it stays in the file" in capsys.readouterr().out
+    assert cli.main(["doctor", str(tmp_path / "model"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["memory"]["models"]["target"]
+    assert found["left_in_file"] == 1024 * 64 * 4
 
 
 def test_a_closed_pipe_is_quiet() -> None:

@@ -61,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure each place in processes of its own, report what was found and what went wrong."""
     from specdec_onnx.models.pair import open_pair
+    from specdec_onnx.models.places import locate
     from specdec_onnx.tui.bench.noise import Watch
     from specdec_onnx.tui.bench.output import report, require_writable, write
     from specdec_onnx.tui.compare.page import page, require_charts
     from specdec_onnx.tui.compare.session import figures, gather
     from specdec_onnx.tui.compare.spec import default_places, read_places
     from specdec_onnx.tui.compare.table import tables
-    from specdec_onnx.tui.pairs import locate
 
     positive("--repeat", args.repeat)
     positive("--max-new-tokens", args.max_new_tokens)
@@ -100,7 +100,7 @@ def _seconds(text: str) -> float:
 
 
 def _plan(args: argparse.Namespace, pair: "Pair") -> "Plan":
-    from specdec_onnx.runtime.loading import context_limit
+    from specdec_onnx.runtime.footprint import context_limit
     from specdec_onnx.tui.compare.spec import Plan
 
     answer = args.max_new_tokens

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specdec_onnx.tui.options import positive, text
+from specdec_onnx.tui.options import THREADS_HELP, positive, text
 from specdec_onnx.tui.streams import shown
 
 if TYPE_CHECKING:
@@ -66,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="length of the answer (default: %(default)s)",
     )
-    parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
-    )
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -55,17 +55,18 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import asdict
 
     from specdec_onnx.models.pair import open_pair
-    from specdec_onnx.runtime.footprint import available_memory
-    from specdec_onnx.runtime.loading import Loader, context_limit
+    from specdec_onnx.models.places import locate
+    from specdec_onnx.runtime.footprint import footprints
+    from specdec_onnx.runtime.memory import available_memory
     from specdec_onnx.tui.inventory import gigabytes
-    from specdec_onnx.tui.pairs import locate
 
     pair = open_pair(locate(args.pair), args.draft)
-    needs = Loader(context_limit(pair.target, args.context), args.threads).footprints(pair)
+    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+    needs = footprints(models, args.context)
     total, available = sum(need.total for need in needs.values()), available_memory()
     text = gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else "")
-    models = {role: asdict(need) for role, need in needs.items()}
-    return {"text": text, "needed_bytes": total, "available_bytes": available, "models": models}
+    found = {role: asdict(need) for role, need in needs.items()}
+    return {"text": text, "needed_bytes": total, "available_bytes": available, "models": found}
 
 
 def _pair(engine: "Engine", threads: int) -> dict[str, Any]:
