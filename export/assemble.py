@@ -19,7 +19,7 @@ from specdec_onnx.export.linear import Calibrated, Format
 from specdec_onnx.export.shortened import Shortened
 from specdec_onnx.export.staging import write_json
 from specdec_onnx.export.transformer import GRAPH_FILE, Recipe, Step, write_graph
-from specdec_onnx.export.vocabulary import Trimming, added_tokens, trim
+from specdec_onnx.export.vocabulary import Trimming, trim
 from specdec_onnx.export.weights import Weights
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, open_model
@@ -141,8 +141,9 @@ class ModelWriter:
     def _trimming(self) -> Trimming | None:
         if self.order.trim is None:
             return None
-        seen = token_counts(self._described()) if self.order.trim_by == "frequency" else None
-        return trim(self.order.trim, added_tokens(self.folder), self.architecture.vocabulary, seen)
+        model = self._described()
+        seen = token_counts(model) if self.order.trim_by == "frequency" else None
+        return trim(self.order.trim, model.tokenizer.added_ids, self.architecture.vocabulary, seen)
 
     def kept_ids(self) -> NDArray[np.int64] | None:
         """The ids that the head scores, None for all; the folder has been described before."""
@@ -178,14 +179,17 @@ def describe(checkpoint: Checkpoint, folder: Path) -> ModelFolder:
     config = {key: value for key, value in checkpoint.config.items() if key not in _OWN_KEYS}
     write_json(folder / "config.json", config)
     model = open_model(folder, folder / "onnx" / GRAPH_FILE)
-    _check_tokenizer(model)
+    require_fitting_tokenizer(model, checkpoint.source.file)
     return model
 
 
-def _check_tokenizer(model: ModelFolder) -> None:
-    if model.tokenizer.size > model.vocab_size:
-        raise SpecdecError(
-            f"the tokenizer has {model.tokenizer.size} tokens, the model scores only {model.vocab_size}",
-            "they are not from the same model",
-            "get the source again",
-        )
+def require_fitting_tokenizer(model: ModelFolder, source: str) -> None:
+    """SpecdecError, naming `source`, when it has no tokenizer, or one with tokens that the model does not score."""
+    what, fix = f"{source} cannot be exported", "get the source again"
+    try:
+        size = model.tokenizer.size
+    except SpecdecError as error:
+        raise SpecdecError(what, f"its tokenizer cannot be used: {error.why or error.what}", fix) from error
+    if size > model.vocab_size:
+        why = f"the tokenizer has {size} tokens, the model scores only {model.vocab_size}: they don't belong together"
+        raise SpecdecError(what, why, fix)

@@ -12,7 +12,6 @@ from specdec_onnx.export.checkpoint.base import Checkpoint
 from specdec_onnx.export.families import FAMILIES
 from specdec_onnx.export.genai import pair_config
 from specdec_onnx.export.linear import parse_format
-from specdec_onnx.export.memory import peak_memory_bytes
 from specdec_onnx.export.options import TARGET_BLOCK, Options
 from specdec_onnx.export.ready import ReadyModel, find_ready
 from specdec_onnx.export.report import read_report, write_report
@@ -24,10 +23,17 @@ from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.layout import read_json
 from specdec_onnx.models.pair import open_pair
 from specdec_onnx.models.progress import Progress, silent
+from specdec_onnx.runtime.memory import peak_memory
 
 Source = str | Path | Checkpoint
 
-_SHARED_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_SHARED_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
 _QUALITY = ("kl_mean", "top1_agreement", "kept_probability", "quality_reference", "quality_tokens")
 
 
@@ -102,7 +108,7 @@ def _export(
         write_report(folder, _report(entries, time.perf_counter() - began))
     if measure:
         try:
-            _measure(out, checkpoints, progress)
+            _measure(out, checkpoints, progress, began)
         except OSError as error:
             raise SpecdecError(
                 f"{out} is complete, but what was measured could not be kept",
@@ -127,12 +133,14 @@ def _join(folder: Path) -> None:
 
 
 def _report(entries: Mapping[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
-    whole = {"export_seconds": round(seconds, 2), "peak_memory_bytes": peak_memory_bytes()}
+    whole = {"export_seconds": round(seconds, 2), "peak_memory_bytes": peak_memory()}
     return {**entries.get("", entries), **whole}
 
 
-def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress) -> None:
-    """Complete report.json and each model's facts."""
+def _measure(
+    out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress, began: float
+) -> None:
+    """Complete report.json and each model's facts; `began` is when the export did."""
     from specdec_onnx.export.measure import measure
     from specdec_onnx.export.trial import try_out
 
@@ -147,7 +155,8 @@ def _measure(out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], prog
             write_json(model.path / "specdec.json", {**model.facts, "quality": quality})
         write_report(out, report)
     progress("trying it out", len(checkpoints), len(checkpoints) + 1)
-    write_report(out, report | try_out(out, report))
+    report |= try_out(out, report)
+    write_report(out, report | {"whole_seconds": round(time.perf_counter() - began, 2)})
     progress("measured", len(checkpoints) + 1, len(checkpoints) + 1)
 
 

@@ -1,6 +1,11 @@
-"""Progress on stderr: one changing line in a terminal, a line every tenth elsewhere."""
+"""Progress on stderr, and text for it: one changing line in a terminal, a line every tenth elsewhere."""
 
 import sys
+
+
+def harmless(text: str) -> str:
+    """Without what a terminal would obey: names and words come out of files that others wrote."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t\xa0" else "\ufffd" for letter in text)
 
 
 class ProgressLine:
@@ -12,7 +17,7 @@ class ProgressLine:
         self._live = sys.stderr.isatty()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        text = f"{100 * done // max(total, 1):3d} %  {what}"
+        text = f"{100 * done // max(total, 1):3d} %  {harmless(what)}"
         if self._live:
             print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
             self._width = len(text)
@@ -23,7 +28,7 @@ class ProgressLine:
     def say(self, text: str) -> None:
         """A line that stays."""
         self.close()
-        print(text, file=sys.stderr, flush=True)
+        print(harmless(text), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Leave the terminal at the start of an empty line."""

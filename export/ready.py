@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 
+from specdec_onnx.export.assemble import require_fitting_tokenizer
 from specdec_onnx.export.checkpoint.base import Source
 from specdec_onnx.export.genai_plain import plain_config
 from specdec_onnx.export.staging import write_json
@@ -47,12 +48,14 @@ class ReadyModel:
 
 
 def find_ready(path: Path) -> ReadyModel | None:
-    """The ready model in a folder without safetensors, None if there is none; SpecdecError if it is damaged."""
+    """The ready model in a folder without safetensors, None if there is none; SpecdecError if it lacks something."""
     if not path.is_dir() or any(path.glob("*.safetensors")):
         return None
     if not any(path.glob("*.onnx")) and not any(path.glob("onnx/*.onnx")):
         return None
-    return ReadyModel(open_model(path))
+    model = open_model(path)
+    require_fitting_tokenizer(model, str(path))
+    return ReadyModel(model)
 
 
 def data_of(graph: Path) -> tuple[Path, ...]:
@@ -74,6 +77,18 @@ def data_of(graph: Path) -> tuple[Path, ...]:
     return files
 
 
+def _require_working(model: ModelFolder) -> None:
+    from specdec_onnx.runtime.decoder import Decoder
+
+    decoder = Decoder.open(model, capacity=min(8, model.context_length))
+    try:
+        decoder.forward([0, 0])
+    except SpecdecError as error:
+        raise SpecdecError(
+            f"{model.graph} does not work", f"{error.what}: {error.why}", "get the model again"
+        ) from error
+
+
 class ReadyWriter:
     """Fills an empty folder with a ready model: what describes it, then the graph."""
 
@@ -82,9 +97,11 @@ class ReadyWriter:
     findings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, ready: ReadyModel, folder: Path) -> None:
-        """SpecdecError for a graph without its data; nothing is written yet."""
+        """SpecdecError for a graph without its data, or one that can't verify drafts; nothing is written yet."""
         self.ready, self.folder = ready, folder
         self._source = ready.source
+        self._config = self._genai()
+        _require_working(ready.model)
 
     def describe(self) -> ModelFolder:
         """Write tokenizer and config.json; the folder can be compared with another one, but not run."""
@@ -98,8 +115,6 @@ class ReadyWriter:
 
     def build(self, step: Step) -> dict[str, int]:
         """Copy the graph and its data, write the facts; returns the bytes of each file."""
-        from specdec_onnx.runtime.decoder import Decoder
-
         step("copying", 0, 1)
         sizes = {}
         for part in self._source.parts:
@@ -108,8 +123,7 @@ class ReadyWriter:
             shutil.copyfile(part, goal)
             sizes[part.name] = part.stat().st_size
         write_json(self.folder / "specdec.json", self._facts())
-        write_json(self.folder / "genai_config.json", self._genai())
-        Decoder.open(open_model(self.folder), capacity=8)  # refuses what cannot verify drafts, and says why
+        write_json(self.folder / "genai_config.json", self._config)
         step("copying", 1, 1)
         return sizes
 

@@ -49,7 +49,10 @@ def render(report: Mapping[str, Any]) -> str:
     lines = [f"{name:{label}}  " + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows]
     peak = report.get("peak_memory_bytes")
     memory = f", peak memory {_bytes(peak)}" if peak else ""
-    return "\n".join([*lines, *_notes(report), f"exported in {report['export_seconds']:.0f} s{memory}"])
+    seconds = f"exported in {report['export_seconds']:.0f} s"
+    if "whole_seconds" in report:
+        seconds += f", with measuring in {report['whole_seconds']:.0f} s"
+    return "\n".join([*lines, *_notes(report), seconds + memory])
 
 
 def decisions(report: Mapping[str, Any]) -> Iterator[str]:

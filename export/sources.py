@@ -56,10 +56,17 @@ def propose_for(target: Path) -> Proposal:
 
 def _implied_shapes(ready: ReadyModel) -> Iterable[tuple[int, ...]]:
     """Shapes of all tensors but the head that a ready graph was made from."""
-    if ready.model.model_type not in FAMILIES:
+    unknown = (
+        f"its family, {ready.model.model_type}, is not known"
+        if ready.model.model_type not in FAMILIES
+        else ""
+    )
+    if "intermediate_size" not in ready.model.config:
+        unknown = "it has no config.json with the sizes of its layers"
+    if unknown:
         raise SpecdecError(
             f"cannot tell how large {ready.source.name} is",
-            f"its graph holds no plain weights, and its family, {ready.model.model_type}, is not known",
+            f"its graph holds no plain weights, and {unknown}",
             "name a draft yourself (--draft SOURCE), or export with --draft none",
         )
     return expected_shapes(read_architecture(ready.model.config)).values()
@@ -76,6 +83,7 @@ def _named(source: str) -> Entry | None:
 def _found(source: str, progress: Progress) -> Path:
     path = Path(source).expanduser()
     if path.exists():
+        find_ready(path)  # refuses one that lacks something before anything is downloaded
         return path
     if id := HubId.parse(source):
         return fetch_repository(id, progress)

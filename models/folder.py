@@ -6,8 +6,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.models.added_tokens import Declared, declared_tokens, merged_settings, role_text
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.layout import config_from_genai, external_data, find_graph, read_json
+from specdec_onnx.models.layout import (
+    config_from_genai,
+    external_data,
+    find_graph,
+    read_json,
+    sizes_from_genai,
+)
 from specdec_onnx.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -17,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What the files beside a graph say about the model; nothing of the graph itself is read here."""
+    """What the files beside a graph say about the model; nothing of the graph itself is read here.
+
+    `tokenizer_config` holds special_tokens_map.json too.
+    """
 
     path: Path
     config: Mapping[str, Any]
@@ -90,8 +100,14 @@ class ModelFolder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer, loaded once."""
-        return Tokenizer.load(self.path)
+        """The folder's tokenizer, with the tokens that other files declare; loaded once."""
+        width = self.config.get("vocab_size")
+        return Tokenizer.load(self.path, self.declared_tokens, width if isinstance(width, int) else None)
+
+    @cached_property
+    def declared_tokens(self) -> tuple[Declared, ...]:
+        """Tokens that the files beside tokenizer.json declare."""
+        return declared_tokens(self.tokenizer_config, read_json(self.path / "added_tokens.json"))
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -115,14 +131,6 @@ class ModelFolder:
         """The whole number that config.json has at `key`, None where it has none; SpecdecError for anything else."""
         return None if self.config.get(key) is None else self._number(key)
 
-    def special_text(self, role: str) -> str | None:
-        """Text of the token for a role such as "bos_token", None when there is none."""
-        entry = self.tokenizer_config.get(role)
-        text = entry.get("content") if isinstance(entry, Mapping) else entry
-        if text is not None and not isinstance(text, str):
-            raise self._unusable("tokenizer_config.json", role, entry)
-        return text or None
-
     def _number(self, key: str) -> int:
         return self._checked("config", key, self.config.get(key))
 
@@ -133,7 +141,7 @@ class ModelFolder:
         return value
 
     def _token_named(self, role: str) -> int | None:
-        text = self.special_text(role)
+        text = role_text(self.tokenizer_config, role)
         return self.tokenizer.id_of(text) if text else None
 
     def _ids(self, key: str) -> list[int]:
@@ -164,11 +172,16 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
             "give a folder that specdec-export made; it takes checkpoints, .gguf files too",
         )
     genai = read_json(path / "genai_config.json")
+    config = read_json(path / "config.json") or config_from_genai(path, genai)
+    graph = graph or find_graph(path, genai)
+    known = {key: value for key, value in config.items() if value is not None}
     return ModelFolder(
         path=path,
-        config=read_json(path / "config.json") or config_from_genai(path, genai),
+        config={**config, **sizes_from_genai(genai, graph), **known},
         generation=read_json(path / "generation_config.json"),
-        tokenizer_config=read_json(path / "tokenizer_config.json"),
-        graph=graph or find_graph(path, genai),
+        tokenizer_config=merged_settings(
+            read_json(path / "tokenizer_config.json"), read_json(path / "special_tokens_map.json")
+        ),
+        graph=graph,
         facts=read_json(path / "specdec.json"),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.places import disk_error
 
 _CONNECT_SECONDS = 4.0
 _CHUNK = 1 << 20
@@ -23,7 +24,10 @@ def extra_missing() -> SpecdecError:
 
 
 def from_hub(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
-    """Download into `folder`, going on where an earlier try stopped; SpecdecError with one line when it fails."""
+    """Download into `folder`, going on where an earlier try stopped; SpecdecError with one line when it fails.
+
+    A disk that takes no more is an OSError.
+    """
     try:
         import huggingface_hub as hub
     except ImportError:
@@ -43,6 +47,8 @@ def _sizes(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
     except SpecdecError:
         raise
     except Exception as error:  # the library passes on whatever its HTTP client, proxy or file system raised
+        if full := disk_error(error):
+            raise full from None
         raise SpecdecError(_one_line(error)) from error
 
 
@@ -64,8 +70,10 @@ def _download(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
         try:
             for size in _rest(hub, url, file, path):
                 yield size
-        except Exception:
-            if size == before:  # otherwise the connection broke on the way: ask for the rest
+        except Exception as error:
+            if size == before or disk_error(
+                error
+            ):  # otherwise the connection broke on the way: ask for the rest
                 raise
         if size == before:
             raise SpecdecError(f"the hub stopped at {size:,} of {file.bytes:,} bytes")

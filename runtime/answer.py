@@ -34,7 +34,7 @@ class Answer:
     ) -> None:
         self._generator, self._eos, self._result = generator, eos, result
         self._limit = parameters.max_new_tokens
-        self._text = Detokenizer(tokenizer)
+        self._tokenizer, self._text = tokenizer, Detokenizer(tokenizer, result.prompt)
         self._stops = StopStrings(parameters.stop)
 
     def steps(self, rounds: Iterable[Round]) -> Iterator[Step]:
@@ -57,7 +57,7 @@ class Answer:
         for token in round_.tokens:
             count += 1
             ends = token in self._eos
-            shown += "" if ends else self._stops.push(self._text.push(token))
+            shown += self._read(token, ends)
             reason = "stop" if self._stops.found else "eos" if ends else None
             if reason:
                 self._generator.cut(len(self._generator.context) - len(round_.tokens) + count)
@@ -66,6 +66,12 @@ class Answer:
         if reason and reason != "stop":
             shown += self._rest()
         return self._made(round_, count, shown, reason)
+
+    def _read(self, token: int, ends: bool) -> str:
+        """What can be shown after `token`; one that gives no text may still complete a stop string."""
+        if not ends and token not in self._tokenizer.special_ids:
+            return self._stops.push(self._text.push(token))
+        return self._stops.mark(self._tokenizer.spelling(token), self._text.rest())
 
     def _made(self, round_: Round, count: int, shown: str, reason: str | None) -> Step:
         """Count and describe the round's first `count` tokens; what lies behind the end was never drafted."""
@@ -83,7 +89,7 @@ class Answer:
         return "context" if len(self._generator.context) >= self._generator.context_limit else None
 
     def _rest(self) -> str:
-        text = self._stops.push(self._text.flush())
+        text = self._stops.push(self._text.rest())
         return text if self._stops.found else text + self._stops.flush()
 
     def _record(self, step: Step) -> None:

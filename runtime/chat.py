@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.tokenizer import require_text
 from specdec_onnx.runtime.generator import Step
 from specdec_onnx.runtime.prompt import Prompt, chat_prompt
 from specdec_onnx.runtime.template import Message
@@ -42,6 +43,8 @@ class Chat:
         return self._answer([*self.messages[:index], {"role": "user", "content": text}], **ask)
 
     def _answer(self, messages: list[Message], **ask: Any) -> Iterator[Step]:
+        for message in messages:
+            require_text(message["content"], f"the {message['role']}'s message")
         prompt = chat_prompt(self._engine.pair.target, messages)
         tokens = self._transcript.encode(prompt)
         steps = self._engine.stream(tokens, suffix=self._suffix, **ask)

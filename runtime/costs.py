@@ -15,8 +15,6 @@ TARGET_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
 DRAFT_WIDTHS = (1, 2, 4, 8)
 _CONTEXT = 64
 _ROUNDS = 4
-MEASURING_ROOM = 96
-"""Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
 
 
 @dataclass(slots=True)

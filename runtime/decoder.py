@@ -86,7 +86,7 @@ class Decoder:
         except Exception as error:
             reason = str(error).splitlines()[0]
             raise SpecdecError(f"cannot load {model.graph}", reason, "export the model again") from error
-        signature = read_signature(session, model.graph, model.vocab_size)
+        signature = read_signature(session, model.graph, model.vocab_size, model.config)
         _check_attention(signature, device)
         return cls(session, signature, capacity, exact, device)
 

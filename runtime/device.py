@@ -1,5 +1,6 @@
 """Where a model runs: device names and what ONNX Runtime offers for them."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,17 @@ def session_options(threads: int = 0) -> Any:
     options.add_session_config_entry("session.x64quantprecision", "1")
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
+
+
+def check_threads(threads: int) -> None:
+    """Raise SpecdecError for more threads than this process has cores, which take minutes for a pass."""
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    if not 0 <= threads <= len(own):
+        raise SpecdecError(
+            f"{threads} threads are not possible",
+            f"this process may use {len(own)} core{'s' if len(own) > 1 else ''}",
+            f"give at most {len(own)}, or 0 for all physical cores",
+        )
 
 
 @dataclass(frozen=True, slots=True)

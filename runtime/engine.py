@@ -3,18 +3,22 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, open_pair
-from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.models.places import locate
+from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Cancelled, Decoder
+from specdec_onnx.runtime.device import check_threads
+from specdec_onnx.runtime.footprint import context_limit
 from specdec_onnx.runtime.generator import Generator, Step
-from specdec_onnx.runtime.loading import Loader, context_limit
+from specdec_onnx.runtime.loading import Loader
 from specdec_onnx.runtime.placement import Placement
 from specdec_onnx.runtime.prefill import Progress, Tape
 from specdec_onnx.runtime.profile import Profile
@@ -36,19 +40,16 @@ def load(
     context: int | None = None,
     on_measure: Callable[[], None] | None = None,
 ) -> "Engine":
-    """Open the pair (or single model) at `path`, ready to answer.
+    """Open the pair (or single model) at `path`, a folder or the name of an exported pair, ready to answer.
 
     `draft` names a draft model for a single model; `device` is cpu, cuda, dml, webgpu or auto (the fastest by
     measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
     0 means the physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures
     what forward passes cost and tests exactness (seconds; kept), after a call of `on_measure`. Raises SpecdecError,
-    also when memory won't do.
+    also when memory won't do and for more threads than there are cores.
     """
-    if threads < 0:
-        raise SpecdecError(
-            f"{threads} threads are not possible", fix="give a positive number, or 0 for all cores"
-        )
-    pair = open_pair(Path(path), Path(draft) if draft else None)
+    check_threads(threads)
+    pair = open_pair(locate(path), Path(draft) if draft else None)
     loader = Loader(context_limit(pair.target, context), threads, on_measure)
     draft_device = draft_device or device
     loader.check(pair, device, draft_device)
@@ -144,12 +145,15 @@ class Engine:
             self.speculation.draft.tape.cut(0)
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
+        if system is not None:
+            require_text(system, "the system prompt")
         if isinstance(prompt, str):
+            require_text(prompt, "the prompt")
             tokens = prompt_tokens(self.pair.target, prompt, system=system, raw=raw)
         else:
             if system:
                 refuse_system("token ids go to the model as they are")
-            tokens = [int(token) for token in prompt]
+            tokens = _token_ids(prompt)
         if not tokens:
             raise SpecdecError("the prompt is empty", fix="give it at least one character")
         if len(tokens) >= self.context:
@@ -207,3 +211,18 @@ class Engine:
             )
         if self._stopped and not result.finish_reason:
             raise Cancelled
+
+
+def _token_ids(prompt: object) -> list[int]:
+    """The ids in `prompt`, any sequence of whole numbers; SpecdecError for all else."""
+    fix = "give a text (str), or token ids as a list or an array of whole numbers"
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise SpecdecError("the prompt is bytes", "they may be text or token ids", "decode them: .decode()")
+    try:
+        tokens = list(prompt)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise SpecdecError(f"the prompt is {prompt!r:.60}", "it is no text and no token ids", fix) from error
+    for place, token in enumerate(tokens):
+        if not isinstance(token, Integral) or isinstance(token, bool):
+            raise SpecdecError(f"item {place} of the prompt is {token!r:.60}", "it is no token id", fix)
+    return list(map(int, tokens))

@@ -1,14 +1,22 @@
-"""How much memory a model takes, said before it is loaded."""
+"""How much room a model gets and how much memory that takes, said before it is loaded; light, for lists of models."""
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.runtime.prefill import CHUNK
+from specdec_onnx.models.graph_file import PAST, GraphFile, cache_axes, read_graph
+from specdec_onnx.runtime.memory import available_memory
+from specdec_onnx.runtime.padding import SPARE_ROWS
+
+DEFAULT_CONTEXT = 8192
+"""Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
+
+CHUNK = 128
+"""Tokens a prefill pass: large enough for full matmul speed, small enough for smooth progress."""
+
+_MEASURING_ROOM = 96
+"""Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
 
 _ACTIVATIONS = 16
 """Floats that a token of a prefill chunk keeps for each unit of hidden and intermediate width; measured."""
@@ -19,44 +27,50 @@ _LOGIT_ROWS = 34
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes: weights in memory, key-value cache when full, and what passes need meanwhile."""
+    """Bytes: weights in memory, key-value cache when full, and what passes need meanwhile.
+
+    `left_in_file` are those of the embedding table: only the rows in use are read, so it takes no memory.
+    """
 
     weights: int
     cache: int
     working: int
+    left_in_file: int = 0
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """All that memory must hold."""
         return self.weights + self.cache + self.working
 
 
 def predict(model: ModelFolder, capacity: int) -> Footprint:
-    """What `model` takes with room for `capacity` tokens.
-
-    An embedding table that specdec-export wrote stays in the file: only the rows in use are read.
-    """
+    """What `model` takes with room for `capacity` tokens; SpecdecError when its graph can't be read."""
     hidden, wide = (model.number(key) or 0 for key in ("hidden_size", "intermediate_size"))
-    table = _table_item_bytes(str(model.facts.get("format") or "")) * model.vocab_size * hidden
+    graph = read_graph(model.graph)
     working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
-    return Footprint(max(0, model.weight_bytes - table), _row_bytes(model) * capacity, working)
+    weights = max(0, model.weight_bytes - graph.tables)
+    return Footprint(weights, _row_bytes(model, graph) * capacity, working, graph.tables)
 
 
-def _table_item_bytes(format: str) -> int:
-    """Bytes of a number in the embedding table that specdec-export puts beside a format; 0 for others' graphs."""
-    if format in ("", "fp32"):
-        return 4 if format else 0
-    return 2 if format.startswith("int8") else 1
+def footprints(models: Mapping[str, ModelFolder], context: int | None = None) -> dict[str, Footprint]:
+    """What a target and its draft will take, by role, with the target's context as `context_limit` has it."""
+    tokens = context_limit(models["target"], context)
+    return {role: predict(model, cache_rows(model, tokens)) for role, model in models.items()}
 
 
-def available_memory() -> int | None:
-    """Bytes that can be had without swapping, within a container's limit; None where the system does not tell."""
-    try:
-        free = _windows() if sys.platform == "win32" else _unix()
-    except (OSError, ValueError, AttributeError):
-        return None
-    limit = _container_room()
-    return free if limit is None else min(free, limit)
+def cache_rows(model: ModelFolder, context: int) -> int:
+    """Rows that the cache of `model` gets for a context of that many tokens."""
+    return min(max(context + SPARE_ROWS, _MEASURING_ROOM), model.context_length)
+
+
+def context_limit(model: ModelFolder, asked: int | None) -> int:
+    """Tokens of prompt and answer: what was asked for if the model has it, with its last positions kept for padding."""
+    most = model.context_length - SPARE_ROWS
+    if asked is not None and not 2 <= asked <= most:
+        raise SpecdecError(
+            f"a context of {asked} tokens is not possible", f"{model.name} has room for 2 to {most}"
+        )
+    return min(asked or DEFAULT_CONTEXT, most)
 
 
 def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
@@ -76,47 +90,14 @@ def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
     )
 
 
-def _row_bytes(model: ModelFolder) -> int:
-    heads = model.number("num_attention_heads") or 1
-    width = model.number("head_dim") or (model.number("hidden_size") or 0) // heads
-    groups = model.number("num_key_value_heads") or heads
-    item = 2 if model.facts.get("cache") == "fp16" else 4
-    return 2 * item * (model.number("num_hidden_layers") or 0) * groups * width
-
-
-def _unix() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _container_room() -> int | None:
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        return int(limit) - int(used)
-    except (OSError, ValueError):
-        return None
-
-
-def _windows() -> int:
-    import ctypes
-
-    class Status(ctypes.Structure):
-        _fields_ = (
-            ("size", ctypes.c_ulong),
-            ("load", ctypes.c_ulong),
-            ("total", ctypes.c_ulonglong),
-            ("available", ctypes.c_ulonglong),
-            ("others", ctypes.c_ulonglong * 5),
-        )
-
-    status = Status(size=ctypes.sizeof(Status))
-    if not getattr(ctypes, "windll").kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):  # noqa: B009
-        raise OSError("GlobalMemoryStatusEx failed")
-    return int(status.available)
+def _row_bytes(model: ModelFolder, graph: GraphFile) -> int:
+    """Bytes that a token takes in the caches of all layers."""
+    bits = 0
+    for name, past in graph.caches.items():
+        present = graph.outputs.get(name.replace(PAST, "present."))
+        heads, width = cache_axes(name, [each.shape for each in (past, present) if each], model.config)
+        bits += heads * width * past.bits
+    return bits // 8
 
 
 def _text(size: int) -> str:

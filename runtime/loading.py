@@ -4,19 +4,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
-from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import Pair
-from specdec_onnx.runtime.costs import MEASURING_ROOM, Curve
+from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.device import Device
-from specdec_onnx.runtime.footprint import Footprint, check_memory, predict
-from specdec_onnx.runtime.padding import SPARE_ROWS
+from specdec_onnx.runtime.footprint import cache_rows, check_memory, footprints
 from specdec_onnx.runtime.placement import Placement, Placer, draft_cost, target_cost
 from specdec_onnx.runtime.profile import Profile, known_curve, profile_draft, profile_target
-
-DEFAULT_CONTEXT = 8192
-"""Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
 
 
 class Loader:
@@ -57,17 +52,13 @@ class Loader:
 
     def capacity(self, model: ModelFolder) -> int:
         """Cache rows of `model`."""
-        return min(max(self.context + SPARE_ROWS, MEASURING_ROOM), model.context_length)
-
-    def footprints(self, pair: Pair) -> dict[str, Footprint]:
-        """What target and draft will take, by role."""
-        models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
-        return {role: predict(model, self.capacity(model)) for role, model in models.items()}
+        return cache_rows(model, self.context)
 
     def check(self, pair: Pair, device: str, draft_device: str) -> None:
         """Raise SpecdecError when what runs in host memory does not fit there."""
         on_host = {"target": device == "cpu", "draft": draft_device == "cpu"}
-        needs = {role: need for role, need in self.footprints(pair).items() if on_host[role]}
+        models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+        needs = {role: need for role, need in footprints(models, self.context).items() if on_host[role]}
         check_memory(needs, self.context)
 
     def _open(self, model: ModelFolder, device: Device, *, exact: bool) -> Decoder:
@@ -79,13 +70,3 @@ class Loader:
     ) -> float | None:
         curve = known_curve(model, device.fingerprint, self.threads, exact=exact)
         return None if curve is None else cost(curve)
-
-
-def context_limit(model: ModelFolder, asked: int | None) -> int:
-    """Tokens of prompt and answer: what was asked for if the model has it, with its last positions kept for padding."""
-    most = model.context_length - SPARE_ROWS
-    if asked is not None and not 2 <= asked <= most:
-        raise SpecdecError(
-            f"a context of {asked} tokens is not possible", f"{model.name} has room for 2 to {most}"
-        )
-    return min(asked or DEFAULT_CONTEXT, most)

@@ -1,11 +1,12 @@
 """What a user may set for an answer, checked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.tokenizer import require_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,7 @@ class Parameters:
 
     Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalties of 1, 0, 0 are off. The repetition penalty looks
     at prompt and output (Hugging Face), presence and frequency at the output only (OpenAI). The bias is added to
-    logits; -inf bans a token.
+    logits; -inf bans a token. A stop string ends the answer before it; it may spell special tokens, which have no text.
     """
 
     max_new_tokens: int = 512
@@ -30,7 +31,10 @@ class Parameters:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        elif isinstance(self.stop, Iterable) and not isinstance(self.stop, bytes):
+            object.__setattr__(self, "stop", tuple(self.stop))
         _check(self)
 
     @property
@@ -65,8 +69,13 @@ def _check(parameters: Parameters) -> None:
     if seed is not None and not (_is(Integral, seed) and seed >= 0):
         why = "it must be a whole number, 0 or more"
         raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a fresh one")
-    if not all(isinstance(text, str) and text for text in parameters.stop):
-        raise SpecdecError(f"stop is {parameters.stop!r}", "each stop must be a text that isn't empty")
+    stops = parameters.stop
+    if not (isinstance(stops, tuple) and all(isinstance(text, str) and text for text in stops)):
+        raise SpecdecError(f"stop is {stops!r}", "it must be a text or several, none of them empty")
+    for text in stops:
+        require_text(text, f"stop {text!a}")
+    if not isinstance(parameters.logit_bias, Mapping):
+        raise SpecdecError(f"logit_bias is {parameters.logit_bias!r}", "it must map token ids to numbers")
     for token, bias in parameters.logit_bias.items():
         if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias < math.inf):
             raise SpecdecError(

@@ -6,9 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec_onnx.runtime.decoder import Decoder
-
-CHUNK = 128
-"""Tokens a prefill pass: large enough for full matmul speed, small enough for smooth progress."""
+from specdec_onnx.runtime.footprint import CHUNK
 
 Progress = Callable[[int, int], None]
 

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.provenance import Said, concat, mask
 from specdec_onnx.runtime.template import Message, literal_text, render
 
@@ -58,14 +58,7 @@ def refuse_system(why: str) -> None:
 def encode(model: ModelFolder, prompt: Prompt, start: int = 0) -> list[int]:
     """Ids of a prompt, or of what follows its first `start` characters."""
     text = prompt.text[start:]
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise SpecdecError(
-            "the text is not valid Unicode",
-            f"character {start + error.start + 1} is half of a surrogate pair: {text[error.start]!a}",
-            "it was cut or decoded wrongly: read it as UTF-8",
-        ) from error
+    require_text(text, "the prompt")
     if start or 1 in mask(text):
         ids = _ids(model.tokenizer, text, _special_tokens(model, prompt.raw), behind=start > 0)
     else:

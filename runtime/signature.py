@@ -2,6 +2,7 @@
 
 import mmap
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.graph_file import cache_axes
 
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 _TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -36,8 +38,11 @@ class Signature:
         return "num_logits_to_keep" in self.inputs
 
 
-def read_signature(session: Any, graph: Path, columns: int) -> Signature:
-    """Describe an open session; `columns` is used when the graph leaves the logits' width symbolic.
+def read_signature(
+    session: Any, graph: Path, columns: int, config: Mapping[str, Any] | None = None
+) -> Signature:
+    """Describe an open session; `columns` is used when the graph leaves the logits' width symbolic, `config` (the
+    model's) where it leaves the cache's.
 
     Raises SpecdecError for a graph that cannot verify drafts exactly, with the reason.
     """
@@ -46,18 +51,58 @@ def read_signature(session: Any, graph: Path, columns: int) -> Signature:
     _refuse(graph, inputs, outputs)
     name = "trimmed_logits" if "trimmed_logits" in outputs else "logits"
     width = outputs[name].shape[2]
-    past = next(node for key, node in inputs.items() if _PAST.fullmatch(key))
+    heads, size, kind = _cache(graph, inputs, outputs, config or {})
     return Signature(
         inputs=frozenset(inputs),
         logits=name,
         columns=width if isinstance(width, int) else columns,
-        logits_type=_TYPES[outputs[name].type],
+        logits_type=_type(graph, outputs[name]),
         caches=tuple(f"{m[1]}.{m[2]}" for m in map(_PAST.fullmatch, inputs) if m),
-        cache_heads=past.shape[1],
-        cache_width=past.shape[3],
-        cache_type=_TYPES[past.type],
+        cache_heads=heads,
+        cache_width=size,
+        cache_type=kind,
         shares_buffer=_mentions(graph, "GroupQueryAttention"),
     )
+
+
+def _cache(
+    graph: Path, inputs: dict[str, Any], outputs: dict[str, Any], config: Mapping[str, Any]
+) -> tuple[int, int, type[np.generic]]:
+    """Heads, width and type of every layer's cache; SpecdecError when they differ or can't be told."""
+    found: dict[tuple[int, int, type[np.generic]], str] = {}
+    for name, past in inputs.items():
+        if not (part := _PAST.fullmatch(name)):
+            continue
+        shapes = [node.shape for node in (past, outputs.get(f"present.{part[1]}.{part[2]}")) if node]
+        if len(past.shape) != 4 or isinstance(past.shape[2], int) or _is_many(past.shape[0]):
+            raise SpecdecError(
+                f"{graph.name} cannot be used for speculative decoding",
+                f"{name} has the shape {past.shape}, not one text's [1, heads, as many tokens as there are, width]",
+                "export the model again, with a cache that grows (specdec-export does)",
+            )
+        found.setdefault((*cache_axes(name, shapes, config), _type(graph, past)), name)
+    if len(found) > 1:
+        sizes = "; ".join(f"{name}: {heads} heads, {width} wide" for (heads, width, _), name in found.items())
+        raise SpecdecError(
+            f"{graph.name} cannot be used for speculative decoding",
+            f"its layers keep caches of different sizes or types ({sizes})",
+            "choose a model whose layers are alike",
+        )
+    return next(iter(found))
+
+
+def _is_many(batch: int | str | None) -> bool:
+    return isinstance(batch, int) and batch > 1
+
+
+def _type(graph: Path, node: Any) -> type[np.generic]:
+    if node.type not in _TYPES:
+        raise SpecdecError(
+            f"{graph.name} cannot be used for speculative decoding",
+            f"{node.name} is a {node.type}; known are {' and '.join(_TYPES)}",
+            "export the model again with float32 or float16 logits and cache",
+        )
+    return _TYPES[node.type]
 
 
 def _refuse(graph: Path, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:

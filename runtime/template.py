@@ -17,6 +17,7 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from specdec_onnx.models.added_tokens import ROLES, role_text
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.provenance import Said, concat, followed
@@ -31,8 +32,6 @@ _LARGEST = 10_000_000
 _DEADLINE = ContextVar("deadline", default=float("inf"))
 _PLAIN_FILTERS = {"trim", "replace", "string", "list", "first", "last", "reverse", "default", "d", "map"}
 """These do nothing to a text but what `Said` follows by itself."""
-
-_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool = True) -> str:
@@ -248,4 +247,5 @@ def _refuse(reason: str) -> NoReturn:
 
 def _specials(model: ModelFolder) -> dict[str, str]:
     """The special tokens that the model's settings name; those it does not name are undefined."""
-    return {name: text for name in _ROLES if (text := model.special_text(name)) is not None}
+    texts = {role: role_text(model.tokenizer_config, role) for role in ROLES}
+    return {role: text for role, text in texts.items() if text is not None}

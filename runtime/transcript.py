@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.detokenizer import continuation
 from specdec_onnx.runtime.prompt import Prompt, encode
 from specdec_onnx.runtime.provenance import Said, concat, same_origin
 
@@ -29,5 +30,5 @@ class Transcript:
         kept = list(written)
         while kept and kept[-1] in self._model.eos_token_ids:
             kept.pop()
-        if self._model.tokenizer.decode(kept) == answer:
+        if continuation(self._model.tokenizer, tokens, kept) == answer:
             self._text, self._tokens = concat((prompt.text, Said(answer))), [*tokens, *kept]

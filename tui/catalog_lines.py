@@ -4,8 +4,9 @@ from pathlib import Path
 
 from textual.content import Content
 
-from specdec_onnx.tui.inventory import LocalPair, free_memory, gigabytes
-from specdec_onnx.tui.pairs import folder_of
+from specdec_onnx.models.places import folder_of
+from specdec_onnx.runtime.memory import available_memory
+from specdec_onnx.tui.inventory import LocalPair, gigabytes
 
 
 def offered() -> dict[str, Content]:
@@ -29,9 +30,9 @@ def local(pair: LocalPair, speed: float | None, current: bool) -> Content:
         return Content.assemble(
             (pair.name, "bold"), "\n  ", (f"can't be opened: {pair.problem}", "$text-error")
         )
-    free = free_memory()
+    free = available_memory()
     tight = free is not None and pair.memory > free and not current
-    memory = f"{gigabytes(pair.memory)} memory" + (f", {gigabytes(free or 0)} are free" if tight else "")
+    memory = f"{gigabytes(pair.memory)} memory" + (f", {gigabytes(free or 0)} are available" if tight else "")
     measured = f"{speed:.0f} tok/s here" if speed else "not measured yet"
     details = f"{pair.formats} · {gigabytes(pair.size)} on disk · {memory} · {measured}"
     return two_lines(pair.name + ("  (open)" if current else ""), details, "$text-warning" if tight else "")

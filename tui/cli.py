@@ -4,12 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from errno import ENOSPC
 from importlib import import_module
 from typing import Protocol, cast
 
 from specdec_onnx import __version__
-from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.errors import explain
+from specdec_onnx.tui.parser import Parser
+from specdec_onnx.tui.safe import printable
+from specdec_onnx.tui.streams import settle
 
 COMMANDS = {
     "chat": "chat with a pair in the terminal or in a browser",
@@ -37,9 +39,9 @@ def command(name: str) -> Command:
     return cast(Command, import_module(f"specdec_onnx.tui.commands.{name}"))
 
 
-def build_parser(chosen: str | None) -> argparse.ArgumentParser:
+def build_parser(chosen: str | None) -> Parser:
     """The whole command line; only the chosen command's module is imported."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="specdec",
         description="Speculative decoding for local language models: faster, and never a different token.",
         epilog="Prepare models of your own with specdec-export.",
@@ -55,12 +57,14 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `specdec`; the result is the exit code."""
+    settle()
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
-    args = build_parser(chosen).parse_args(arguments)
-    _never_fail_to_print()
     try:
-        return _flushed(command(args.command).run(args))
+        args = build_parser(chosen).parse_args(arguments)
+        code = command(args.command).run(args)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -72,40 +76,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error)
 
 
-def _flushed(code: int) -> int:
-    if sys.stdout is not None:  # closed by the shell
-        sys.stdout.flush()
-    return code
-
-
 def _give_up_stdout() -> None:
     """What is still buffered must not raise again when the interpreter closes stdout."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _never_fail_to_print() -> None:
-    """A terminal that lacks a character shows a replacement instead of ending the answer."""
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="replace")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: Exception) -> int:
-    if isinstance(error, SpecdecError):
-        print(error, file=sys.stderr)
-        return BAD_INPUT
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("specdec_onnx"):
-        print(f"the package {error.name} is not installed", file=sys.stderr)
-        print("  try: pip install 'specdec-onnx[all]', which has what every command needs", file=sys.stderr)
-        return BAD_INPUT
-    if isinstance(error, OSError) and error.errno == ENOSPC:
-        print(f"cannot write: {error.strerror}", file=sys.stderr)
-        print("  try: make room, or write somewhere else", file=sys.stderr)
-        _give_up_stdout()
+    known = explain(error)
+    if known is None:
+        print(printable(f"{type(error).__name__}: {error}"), file=sys.stderr)
+        print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
         return INTERNAL
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
+    print(printable(str(known)), file=sys.stderr)
+    if not isinstance(error, OSError):
+        return BAD_INPUT
+    _give_up_stdout()  # it may be what is full
     return INTERNAL
 
 

@@ -42,7 +42,7 @@ class EngineSession:
         prompt = self._prompt(request)
         tokens = self._transcript.encode(prompt)
         suffix = self._engine.speculation.suffix() if request.fresh else self._suffix
-        spoken, written = Detokenizer(self._engine.tokenizer), list[int]()
+        spoken, written = Detokenizer(self._engine.tokenizer, tokens), list[int]()
         try:
             for step in self._engine.stream(
                 tokens, parameters=request.settings, mode=request.mode, suffix=suffix, on_progress=progress
@@ -79,6 +79,8 @@ class EngineSession:
             Piece(spoken.push(token), as_source(source))
             for token, source in zip(step.tokens, step.sources, strict=True)
         ]
+        if step.finish_reason and said:
+            said[-1] = said[-1]._replace(text=said[-1].text + spoken.rest())
         decode = self._engine.tokenizer.decode
         fallen = [Piece(decode([token], skip_special=False), "rejected") for token in step.rejected]
         place = len(said) - 1 if said and said[-1].source == "target" else len(said)

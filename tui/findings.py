@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from specdec_onnx.tui.inventory import gigabytes
+from specdec_onnx.tui.streams import printable_all
 
 
 def tables(findings: Mapping[str, Any]) -> RenderableType:
     """The machine, its devices and, if one was loaded, the pair."""
+    findings = printable_all(findings, escape)
     parts: list[RenderableType] = [_machine(findings["machine"]), _devices(findings["devices"])]
     if memory := findings.get("memory"):
         parts.append(_memory(memory))
@@ -43,7 +46,7 @@ def _devices(devices: Mapping[str, Mapping[str, str]]) -> Table:
         state = f"[yellow]no[/]: {finding['lacks']}" if finding["lacks"] else "[green]ready[/]"
         table.add_row(name, state)
         if finding["remedy"]:
-            table.add_row("", finding["remedy"].replace("[", "\\["))
+            table.add_row("", finding["remedy"])
     return table
 
 
@@ -52,6 +55,8 @@ def _memory(memory: Mapping[str, Any]) -> Table:
     for role, need in memory["models"].items():
         table.add_row(role, *(gigabytes(need[part]) for part in ("weights", "cache", "working")))
     table.add_row("together", memory["text"])
+    if left := sum(need["left_in_file"] for need in memory["models"].values()):
+        table.add_row("not counted", f"embedding table, {gigabytes(left)}: it stays in the file")
     return table
 
 

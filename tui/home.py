@@ -1,21 +1,8 @@
-"""Where specdec keeps what belongs to one user; `SPECDEC_HOME` moves all of it."""
+"""Where the terminal's own files are kept, beside the exported pairs."""
 
-import os
 from pathlib import Path
 
-
-def home() -> Path:
-    """The folder for history, preferences and prepared pairs (not created here)."""
-    if chosen := os.environ.get("SPECDEC_HOME"):
-        return Path(chosen).expanduser()
-    from platformdirs import user_data_path
-
-    return user_data_path("specdec-onnx", appauthor=False)
-
-
-def pairs_folder() -> Path:
-    """Where prepared pairs live, one folder each."""
-    return home() / "pairs"
+from specdec_onnx.models.places import home
 
 
 def database_path() -> Path:

@@ -1,22 +1,18 @@
 """The pairs on this machine: size, memory, formats, without loading anything heavy."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.places import pairs_folder
 from specdec_onnx.tui.history.store import Store
-from specdec_onnx.tui.home import pairs_folder
-
-CONTEXT = 4096
-OVERHEAD = 1.15
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPair:
-    """One line of the model picker; `problem` says why it can't be opened."""
+    """One line of the model picker; `memory` is what loading it as it is would take, `problem` why it can't be opened."""
 
     path: Path
     name: str
@@ -49,33 +45,26 @@ def _children(folder: Path) -> list[Path]:
 def describe(path: Path) -> LocalPair:
     """Read the small files of a pair; what is wrong with it is part of the answer."""
     from specdec_onnx.models.pair import members
+    from specdec_onnx.runtime.footprint import footprints
 
     try:
         target, draft = members(path)
-        models = [target] + ([draft] if draft else [])
-        size = sum(model.weight_bytes for model in models)
-        cache = sum(cache_bytes(model.config, CONTEXT) for model in models)
-        formats = " + ".join(str(model.facts.get("format") or _from_name(model.graph)) for model in models)
+        models = {"target": target} | ({"draft": draft} if draft else {})
+        size = sum(model.weight_bytes for model in models.values())
+        memory = sum(need.total for need in footprints(models).values())
+        formats = " + ".join(
+            str(model.facts.get("format") or _from_name(model.graph)) for model in models.values()
+        )
     except SpecdecError as error:
         return LocalPair(path, path.name, problem=error.what)
     except (OSError, ValueError, KeyError) as error:
         return LocalPair(path, path.name, problem=str(error))
-    return LocalPair(path, path.resolve().name, formats, size, int(size * OVERHEAD + cache))
+    return LocalPair(path, path.resolve().name, formats, size, memory)
 
 
 def _from_name(graph: Path) -> str:
     kind = graph.stem.removeprefix("model").strip("_")
     return kind or "onnx"
-
-
-def cache_bytes(config: Mapping[str, Any], context: int) -> int:
-    """Bytes of a float32 key-value cache for `context` tokens, as the config describes it; 0 when it doesn't."""
-    heads = int(config.get("num_attention_heads") or 0)
-    if not heads:
-        return 0
-    width = int(config.get("head_dim") or int(config.get("hidden_size") or 0) // heads)
-    groups = int(config.get("num_key_value_heads") or heads)
-    return 2 * 4 * int(config.get("num_hidden_layers") or 0) * groups * width * context
 
 
 def measured_speeds(store: Store, answers: int = 20) -> dict[str, float]:
@@ -97,13 +86,3 @@ def measured_speeds(store: Store, answers: int = 20) -> dict[str, float]:
 def gigabytes(size: int) -> str:
     """`1.6 GB`, `135 MB`."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
-def free_memory() -> int | None:
-    """Bytes of memory that are free now, where the system tells."""
-    try:
-        import os
-
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None

@@ -1,13 +1,19 @@
 """Command-line options that several commands share, and what they turn into."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.models.errors import SpecdecError
+
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.runtime.sampling import Parameters
+
+THREADS_HELP = "0 means the physical cores (default)"
+CONTEXT_HELP = "most tokens of prompt and answer (default: 8192, or the model's own limit if that is less)"
 
 MODES = ("plain", "suffix", "draft", "auto")
 
@@ -42,28 +48,41 @@ def add_engine_arguments(parser: argparse.ArgumentParser, *, pair_optional: bool
         help="cpu, cuda, dml, webgpu, or auto for the fastest by measurement (default: %(default)s)",
     )
     group.add_argument("--draft-device", metavar="DEVICE", help="where the draft runs, when it is elsewhere")
-    group.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
-    )
-    group.add_argument(
-        "--context", type=int, metavar="N", help="most tokens to hold (default: as the model allows)"
-    )
+    group.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
+    group.add_argument("--context", type=int, metavar="N", help=CONTEXT_HELP)
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """The fields of `Parameters`; one that is not given keeps the default of `Parameters`."""
     group = parser.add_argument_group("sampling")
-    for name, (kind, text) in SAMPLING.items():
+    for name, (kind, about) in SAMPLING.items():
         metavar = "N" if kind is int else "X"
         flag = f"--{name.replace('_', '-')}"
-        group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=text)
+        group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=about)
     group.add_argument(
         "--stop",
         action="append",
+        type=text,
         metavar="TEXT",
         default=argparse.SUPPRESS,
         help="end before this text (repeatable)",
     )
+
+
+def text(word: str) -> str:
+    """An argument that is text, in every locale; argparse reports one that is not."""
+    if not any("\ud800" <= letter <= "\udfff" for letter in word):
+        return word
+    try:
+        return os.fsencode(word).decode()
+    except UnicodeError as error:
+        raise argparse.ArgumentTypeError("it is not UTF-8 text") from error
+
+
+def positive(flag: str, value: int | None) -> None:
+    """Raise SpecdecError for a count below 1."""
+    if value is not None and value < 1:
+        raise SpecdecError(f"{flag} must be at least 1, not {value}")
 
 
 def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
@@ -78,8 +97,8 @@ def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
 
 def load_engine(args: argparse.Namespace) -> "Engine":
     """Open the pair that the options name."""
+    from specdec_onnx.models.places import locate
     from specdec_onnx.runtime.engine import load
-    from specdec_onnx.tui.pairs import locate
 
     return load(
         locate(args.pair),

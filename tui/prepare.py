@@ -6,7 +6,7 @@ Interrupted downloads go on where they stopped; an interrupted export leaves no 
 from collections.abc import Sequence
 from pathlib import Path
 
-from specdec_onnx.tui.pairs import folder_of
+from specdec_onnx.models.places import folder_of
 from specdec_onnx.tui.progress import Report, work_on_stderr
 
 

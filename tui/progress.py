@@ -3,7 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Self
+
+from specdec_onnx.tui.safe import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -15,16 +18,73 @@ Report = Callable[[str, int, int], None]
 """(what, done, total)."""
 
 
+PATIENCE, MORE_PATIENCE = 0.5, 3.0
+"""Seconds before a terminal, and before anything else, is told that a prompt is being read."""
+
+
+class Reading:
+    """Tells that a prompt is being read, if that takes long; a context manager, called with (done, total) tokens.
+
+    In a terminal a line that goes away, elsewhere one line that stays.
+    """
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._timer = Timer(PATIENCE if self._terminal else MORE_PATIENCE, self._begin)
+        self._timer.daemon = True
+        self._lock, self._closed, self._text, self._width = Lock(), False, "reading the prompt", 0
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __call__(self, done: int, total: int) -> None:
+        with self._lock:
+            self._text = f"reading the prompt: {100 * done // max(total, 1)} % of {total} tokens"
+            if self._width:
+                self._draw()
+
+    def close(self) -> None:
+        """Take the line away, for good."""
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._width:
+                print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+                self._width = 0
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            if self._terminal:
+                self._draw()
+            else:
+                print(self._text, file=sys.stderr, flush=True)
+
+    def _draw(self) -> None:
+        print(f"\r{self._text:{self._width}}", end="", file=sys.stderr, flush=True)
+        self._width = len(self._text)
+
+
 @contextmanager
 def steps_on_stderr(total: int) -> Iterator[Callable[[str], None]]:
     """Count steps; the yielded function takes what was just done."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda done: bar.update(task, advance=1, description=done)
+        yield lambda done: bar.update(task, advance=1, description=printable(done))
 
 
 @contextmanager
@@ -38,7 +98,7 @@ def work_on_stderr(*, sizes: bool = False) -> Iterator[Report]:
     from rich.progress import TaskProgressColumn as PercentColumn
 
     amount = DownloadColumn() if sizes else PercentColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), amount, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield _Bars(bar)
 
@@ -50,7 +110,7 @@ class _Bars:
 
     def __call__(self, what: str, done: int, total: int) -> None:
         if what not in self.tasks:
-            self.tasks[what] = self.bar.add_task(what, total=total)
+            self.tasks[what] = self.bar.add_task(printable(what), total=total)
         self.bar.update(self.tasks[what], completed=done, total=total)
 
 
@@ -62,4 +122,4 @@ class _Lines:
         tenth = LINES * done // max(total, 1)
         if tenth != self.said.get(what):
             self.said[what] = tenth
-            print(f"{what}: {100 * done // max(total, 1)} %", file=sys.stderr, flush=True)
+            print(f"{printable(what)}: {100 * done // max(total, 1)} %", file=sys.stderr, flush=True)

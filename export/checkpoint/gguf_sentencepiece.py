@@ -1,4 +1,4 @@
-"""SentencePiece BPE from what a GGUF file holds of it: pieces with scores, and no merges."""
+"""SentencePiece BPE from what a GGUF file holds of it: pieces with scores, seldom the merges themselves."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, process
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _SPACE = "\u2581"
+_NEVER_STRIP = ("<unk>", "<s>", "<|endoftext|>")
 _BESIDE = -1000.0
 """The score that converters give a token that was added beside the SentencePiece model."""
 
@@ -26,16 +27,25 @@ class SentencePiece:
     types: Sequence[int]
     scores: Sequence[float]
     adds_space: bool
+    stored_merges: Sequence[tuple[str, str]] = ()
+    strips: bool = False  # what white space follows a control token is no text
     adds_bos: bool = True
     tokenizer_class: str = "PreTrainedTokenizerFast"  # transformers' own classes for it add steps of theirs
 
     @classmethod
     def of(
-        cls, metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], scores: Sequence[float]
+        cls,
+        metadata: Mapping[str, Any],
+        tokens: Sequence[str],
+        types: Sequence[int],
+        scores: Sequence[float],
+        merges: Sequence[tuple[str, str]] = (),
     ) -> Self:
-        """With what a file says, or its family is known for, of the space before a text."""
-        gemma = str(metadata.get("general.architecture")).startswith("gemma")
-        return cls(tokens, types, scores, bool(metadata.get("tokenizer.ggml.add_space_prefix", not gemma)))
+        """With what a file says, or its family is known for, of white space before a text."""
+        architecture = str(metadata.get("general.architecture"))
+        gemma = architecture.startswith("gemma") or metadata.get("tokenizer.ggml.model") == "gemma4"
+        adds_space = bool(metadata.get("tokenizer.ggml.add_space_prefix", not gemma))
+        return cls(tokens, types, scores, adds_space, merges, strips=architecture == "phi3")
 
     def model(self) -> models.BPE:
         """The BPE model, with bytes for what the vocabulary lacks if it has them."""
@@ -53,10 +63,13 @@ class SentencePiece:
         )
 
     def merges(self) -> Iterator[tuple[str, str]]:
-        """Every split of a piece into two, best piece first; of one piece, the longest left part first.
+        """Those stored; else every split of a piece into two, best piece first; of one piece, the longest left part first.
 
         Only normal pieces count: SentencePiece merges neither from nor to the others.
         """
+        yield from self.stored_merges
+        if self.stored_merges:
+            return
         known = {token: index for index, token in enumerate(self.tokens) if self.types[index] == _NORMAL}
         for piece in sorted(known, key=lambda token: (-self.scores[known[token]], known[token])):
             for at in range(len(piece) - 1, 0, -1):
@@ -67,7 +80,12 @@ class SentencePiece:
         """Tokens found in text as a whole, by id; control tokens and the unknown one are special."""
         special = {_CONTROL: True, _UNKNOWN: True, _USER_DEFINED: False}
         return {
-            index: AddedToken(self.tokens[index], special=special[kind], normalized=index in self._inside)
+            index: AddedToken(
+                self.tokens[index],
+                special=special[kind],
+                normalized=index in self._inside,
+                rstrip=self.strips and self.tokens[index] not in _NEVER_STRIP,
+            )
             for index, kind in enumerate(self.types)
             if kind in special
         }
@@ -107,5 +125,9 @@ class SentencePiece:
         return frozenset(
             index
             for index, kind in enumerate(self.types)
-            if kind == _USER_DEFINED and (not self.adds_space or self.scores[index] != _BESIDE)
+            if kind == _USER_DEFINED and not (self.adds_space and self._beside(index))
         )
+
+    def _beside(self, index: int) -> bool:
+        """Whether a symbol was added beside the SentencePiece model; a model of stored merges has none inside."""
+        return bool(self.stored_merges) or self.scores[index] == _BESIDE

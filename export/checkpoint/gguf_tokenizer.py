@@ -1,5 +1,6 @@
 """A Hugging Face tokenizer rebuilt from what a GGUF file says of its own."""
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -8,17 +9,28 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, models, processors
 
 from specdec_onnx.export.checkpoint.gguf_sentencepiece import SentencePiece
-from specdec_onnx.export.checkpoint.pretokenizers import KINDS, Kind
+from specdec_onnx.export.checkpoint.pretokenizers import ALIASES, KINDS, Kind, kind_of
 from specdec_onnx.export.checkpoint.tokenizer_files import TokenizerFacts, write_settings
 from specdec_onnx.models.errors import SpecdecError
 
 T = TypeVar("T")
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
 _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
+_SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+"""Where SentencePiece has them, for files that do not say."""
 _FURTHER_ENDS = ("eot", "eom")
-_END_TEXTS = frozenset(
-    f"<{name}>" for name in ("|im_end|", "|endoftext|", "|eot_id|", "|eom_id|", "|end_of_text|", "|end|")
-) | {"<end_of_turn>"}
+_ALWAYS_END = frozenset(
+    {f"<|{name}|>" for name in ("im_end", "endoftext", "eot_id", "eom_id", "end_of_text", "end")}
+    | {"<end_of_turn>", "<end_of_utterance>", "<turn|>", "<|tool_response>"}
+    | {"<EOT>", "_<EOT>", "[EOT]", "<\uff5cend\u2581of\u2581sentence\uff5c>"}
+)
+_END_IF_CONTROL = frozenset({"</s>", "<eos>", "[EOS]"})
+"""In some vocabularies these are pieces of ordinary text, such as HTML's."""
+_END_TEXTS = _ALWAYS_END | _END_IF_CONTROL
+_CONTROL_TEXTS = _ALWAYS_END | {"<start_of_turn>", "<|turn>"}
+_NAMED = re.compile(r"<\S+>|\[\S+\]")
+_WITH_MERGES = ("gpt2", "gemma4")
+_LOOKS_LIKE_CONTROL = re.compile(r"<\|[^\s|]+\|>|<\uff5c[^\s\uff5c]+\uff5c>")
 
 
 class GgufTokenizer:
@@ -26,14 +38,15 @@ class GgufTokenizer:
 
     def __init__(self, file: str, metadata: Mapping[str, Any], vocab_size: int) -> None:
         self.file, self.metadata = file, metadata
-        byte_level = None if metadata.get("tokenizer.ggml.model") == "llama" else self._byte_level()
+        byte_level = self._byte_level()
         self.tokens = self._list("tokens", str)
         self.types = self._list("token_type", int)
-        self.merges = self._list("merges", str) if byte_level else []
-        self.kind = byte_level or self._sentencepiece()
         if len(self.tokens) != len(self.types) or len(self.tokens) > vocab_size:
             sizes = f"{len(self.tokens)} tokens, {len(self.types)} types, {vocab_size} embedding rows"
             raise self._problem(f"its vocabulary does not fit: {sizes}")
+        self.merges = self._merges() if metadata["tokenizer.ggml.model"] in _WITH_MERGES else []
+        self.types = self._corrected_types()
+        self.kind = byte_level or self._sentencepiece()
 
     def build(self) -> Tokenizer:
         """The tokenizer, with padding entries (which no text encodes to) left out."""
@@ -85,11 +98,37 @@ class GgufTokenizer:
         for index, token in enumerate(self.tokens):
             if self.types[index] != _UNUSED:
                 vocabulary.setdefault(token, index)
-        merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in self.merges)]
+        return models.BPE(vocabulary, self.merges, ignore_merges=self.kind.whole_words_first)
+
+    def _merges(self) -> list[tuple[str, str]]:
+        # The separating space is not the first character, which may be one itself.
+        stored = ((merge, merge.find(" ", 1)) for merge in self._list("merges", str))
+        merges = [(merge[:at], merge[at + 1 :]) for merge, at in stored]
+        known = {token for token, kind in zip(self.tokens, self.types, strict=True) if kind != _UNUSED}
         for left, right in merges:
-            if not (left in vocabulary and right in vocabulary and left + right in vocabulary):
+            if not (left in known and right in known and left + right in known):
                 raise self._problem(f"it merges {left!r} with {right!r}, which are not all tokens")
-        return models.BPE(vocabulary, merges, ignore_merges=self.kind.whole_words_first)
+        return merges
+
+    def _corrected_types(self) -> list[int]:
+        """The stored types, but what is spelled or named as a control token is one.
+
+        Converters have stored such tokens as normal or user-defined ones; a token that merges make is text.
+        """
+        made = {left + right for left, right in self.merges}
+        named = {self._id(key) for key in ("bos", "eos", *_FURTHER_ENDS)}
+
+        def is_control(index: int, token: str) -> bool:
+            return token in _CONTROL_TEXTS or bool(
+                (_NAMED if index in named else _LOOKS_LIKE_CONTROL).fullmatch(token)
+            )
+
+        return [
+            _CONTROL
+            if kind in (_NORMAL, _USER_DEFINED) and token not in made and is_control(i, token)
+            else kind
+            for i, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True))
+        ]
 
     def _post_processor(self) -> processors.PostProcessor | None:
         steps, bos = self.kind.post_processors(), self._id("bos")
@@ -104,37 +143,42 @@ class GgufTokenizer:
 
     def _ends(self) -> tuple[int, ...]:
         named = [self._id(key) for key in ("eos", *_FURTHER_ENDS)]
-        known = [
-            index for index, token in self.added().items() if token.special and token.content in _END_TEXTS
-        ]
-        return tuple(dict.fromkeys(index for index in [*named, *known] if index is not None))
+        known = [index for index, token in enumerate(self.tokens) if token in _END_TEXTS]
+        control = [index for index in known if self.types[index] == _CONTROL]
+        return tuple(dict.fromkeys(index for index in [*named, *control] if index is not None))
 
     def _id(self, key: str) -> int | None:
         index = self.metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if not isinstance(index, int) or not 0 <= index < len(self.tokens):
+        if isinstance(index, int) and 0 <= index < len(self.tokens):
+            return index if self.types[index] != _UNUSED else None
+        default = _SENTENCEPIECE_IDS.get(key) if self.metadata["tokenizer.ggml.model"] == "llama" else None
+        if default is None or default >= len(self.types):
             return None
-        return index if self.types[index] != _UNUSED else None
+        return default if self.types[default] in (_CONTROL, _UNKNOWN) else None
 
     def _context(self) -> int | None:
         return self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
 
-    def _byte_level(self) -> Kind:
+    def _byte_level(self) -> Kind | None:
+        """The kind of byte-level BPE; None if it is SentencePiece's."""
         model, pre = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
-        if model == "gpt2" and str(pre) in KINDS:
-            return KINDS[str(pre)]
+        if model in ("llama", "gemma4"):
+            return None
+        if model == "gpt2" and (kind := kind_of(pre)):
+            return kind
         why = f"its tokenizer is of kind {model!r}, pre-tokenizer {pre!r}"
-        known = f"llama, and gpt2 with one of {', '.join(sorted(KINDS))}, can be rebuilt"
+        known = f"llama, gemma4, and gpt2 with one of {', '.join(sorted(KINDS | ALIASES))}, can be rebuilt"
         raise self._problem(why, f"{known}; a safetensors folder has its own")
 
     def _sentencepiece(self) -> SentencePiece:
-        scores = self._list("scores", float)
-        if len(scores) != len(self.tokens) or not all(map(isfinite, scores)):
+        scores = [] if self.merges else self._list("scores", float)
+        if not self.merges and (len(scores) != len(self.tokens) or not all(map(isfinite, scores))):
             raise self._problem(f"its {len(scores)} scores do not fit its {len(self.tokens)} tokens")
         for rule in ("precompiled_charsmap", "remove_extra_whitespaces"):
             if self.metadata.get(f"tokenizer.ggml.{rule}"):
                 why = f"it changes text by a rule that is not understood ({rule})"
                 raise self._problem(why, "give the safetensors folder, which has its own tokenizer")
-        return SentencePiece.of(self.metadata, self.tokens, self.types, scores)
+        return SentencePiece.of(self.metadata, self.tokens, self.types, scores, self.merges)
 
     def _list(self, key: str, kind: type[T]) -> list[T]:
         value = self.metadata.get(f"tokenizer.ggml.{key}")

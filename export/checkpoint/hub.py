@@ -11,7 +11,7 @@ from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.hub import from_hub
 from specdec_onnx.models.layout import inside
-from specdec_onnx.models.places import cache_folder
+from specdec_onnx.models.places import cache_folder, cannot_keep
 from specdec_onnx.models.progress import Progress
 
 _DONE = ".complete"
@@ -88,8 +88,7 @@ def _alone(home: Path) -> Iterator[None]:
         with FileLock(home / ".lock"):
             yield
     except OSError as error:
-        fix = "free some space there, or set SPECDEC_CACHE to another folder"
-        raise SpecdecError(f"cannot keep the model in {home}", str(error), fix) from error
+        raise cannot_keep("the model", home, error) from error
 
 
 def _reference(home: Path, id: HubId) -> Path:

@@ -78,7 +78,7 @@ def test_weights_are_what_the_file_holds(tmp_path: Path, family: str, kind: str,
 
 
 @pytest.mark.parametrize(("kind", "format"), BOTH)
-def test_it_is_closer_to_the_file_than_rounding_anew(tmp_path: Path, kind: str, format: str) -> None:
+def test_it_is_no_farther_from_the_file_than_rounding_anew(tmp_path: Path, kind: str, format: str) -> None:
     file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind[kind])
     read = open_checkpoint(file)
     floats = TinyCheckpoint(read.config, {name: read.tensor(name) for name in read.names()})
@@ -87,7 +87,7 @@ def test_it_is_closer_to_the_file_than_rounding_anew(tmp_path: Path, kind: str, 
         logits = GraphRunner(export_model(source, tmp_path / name, format=format)).logits(TOKENS)
         lost.append(float(np.linalg.norm(logits - expected) / np.linalg.norm(expected)))
     assert lost[0] < 0.04
-    assert lost[0] < lost[1]
+    assert lost[0] <= lost[1] * (1 + 1e-6)  # rounding anew may find the very integers of the file
 
 
 def test_a_stack_is_carried_as_a_whole_or_not(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`specdec-export` as people type it."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -159,3 +160,44 @@ def test_help_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"numpy", "onnx", "onnxruntime", "gguf", "tokenizers", "jinja2"} & set(loaded)
+
+
+def test_messages_and_reports_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("inspect", "\x1b]52;c;x\x07\x9b2J") == 2
+    assert "there is no folder" in (said := capsys.readouterr().err) and not set("\x1b\x07\x9b") & set(said)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="redirections of Unix")
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "said"),
+    [
+        ("inspect {}", ">&-", 0, ""),
+        ("inspect {}", ">/dev/full", 1, "cannot write"),
+        ("inspect nowhere", "2>&-", 2, ""),
+    ],
+)
+def test_no_place_for_the_output(words: str, redirection: str, code: int, said: str, files: Path) -> None:
+    assert run(files / "big.gguf", "-o", files / "model", "--no-measure") == 0
+    program = f"{sys.executable} -m specdec_onnx.export.cli {words.format(files / 'model')}"
+    line = f"{program} {redirection}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert said in done.stderr and "Traceback" not in done.stderr and "SPECDEC_DEBUG" not in done.stderr
+    assert (done.stdout, done.returncode) == ("", code)
+
+
+def test_a_closed_pipe_is_quiet(files: Path) -> None:
+    assert run(files / "big.gguf", "-o", files / "model", "--no-measure") == 0
+    ours, theirs = os.pipe()
+    os.close(ours)
+    program = [sys.executable, "-m", "specdec_onnx.export.cli", "inspect", str(files / "model")]
+    done = subprocess.run(program, stdout=theirs, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_missing_package_says_what_to_install(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "run", lambda args: __import__("gguf_that_is_missing"))
+    assert run(files / "big.gguf", "-o", files / "model") == 2
+    assert "gguf_that_is_missing is not installed" in capsys.readouterr().err

@@ -138,6 +138,92 @@ def test_the_facts_beside() -> None:
     assert [facts.added[index].special for index in (0, 1, 2, 3)] == [True, True, True, False]
 
 
+CONTROL = ("<|user|>", "<|end|>", "<end_of_turn>", "<start_of_turn>")
+
+
+def with_control(kind: int, architecture: str = "llama") -> GgufTokenizer:
+    types, scores = (entries()[f"tokenizer.ggml.{key}"] for key in ("token_type", "scores"))
+    more = {
+        "tokens": [*TOKENS, *CONTROL],
+        "token_type": [*types, *[kind] * len(CONTROL)],
+        "scores": [*scores, *[0.0] * len(CONTROL)],
+    }
+    return GgufTokenizer("x.gguf", entries(**more) | {"general.architecture": architecture}, 2000)
+
+
+@pytest.mark.parametrize("kind", [1, 4])
+def test_control_tokens_stored_as_other_types_are_control_tokens(kind: int) -> None:
+    stored, right = with_control(kind), with_control(3)
+    assert stored.build().to_str() == right.build().to_str()
+    user, end, end_of_turn, _ = range(len(TOKENS), len(TOKENS) + len(CONTROL))
+    found = stored.build().encode("<|user|>the<|end|>", add_special_tokens=False).ids
+    assert found == [user, *reference("the", prefix=True), end]
+    assert stored.facts().ends == right.facts().ends == (2, end, end_of_turn)
+
+
+def test_white_space_after_the_control_tokens_of_phi_3_is_no_text() -> None:
+    """Its own tokenizer strips on the right of all but three; GGUF has no place to say so."""
+    tokenizer = with_control(3, "phi3").build()
+    user, end = (len(TOKENS) + CONTROL.index(text) for text in ("<|user|>", "<|end|>"))
+    text = "<|user|>\nthe<|end|>\n<|user|> \n\n the"
+    once = reference("the", prefix=True)
+    assert tokenizer.encode(text, add_special_tokens=False).ids == [user, *once, end, user, *once]
+    kept = tokenizer.encode("<s> the", add_special_tokens=False).ids
+    assert kept == [1, *reference(" the", prefix=True)]
+    assert with_control(3).build().encode(text, add_special_tokens=False).ids[1] != once[0]
+
+
+def test_files_that_name_no_bos_and_eos_have_them_where_sentencepiece_has() -> None:
+    silent = {key: value for key, value in entries().items() if not key.endswith("_token_id")}
+    facts = GgufTokenizer("x", silent | {"general.architecture": "llama"}, 2000).facts()
+    assert facts.ids == {"bos": 1, "eos": 2, "unk": 0}
+    assert facts.ends == (2,)
+    types = [1 if index < 3 else kind for index, kind in enumerate(entries()["tokenizer.ggml.token_type"])]
+    assert GgufTokenizer("x", silent | {"tokenizer.ggml.token_type": types}, 2000).facts().ends == ()
+    short = {"tokens": ["a"], "token_type": [3], "scores": [0.0]}
+    metadata = silent | {f"tokenizer.ggml.{key}": value for key, value in short.items()}
+    assert GgufTokenizer("x", metadata, 2000).facts().ids == {"unk": 0}
+
+
+def test_stored_merges_are_followed_over_the_whole_text() -> None:
+    """The kind gemma4: SentencePiece's spelling and bytes, with merges by rank instead of scores."""
+    order = sorted(MERGES, key=MERGES.__getitem__)
+    stored = [f"{left} {right}" for left, right in order]
+    silent = {key: value for key, value in entries().items() if not key.endswith("scores")}
+    more = {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": stored}
+    tokenizer = GgufTokenizer("x", silent | more, 2000).build()
+    tokenizer.encode_special_tokens = True
+    for text in texts():
+        found = tokenizer.encode(text, add_special_tokens=False).ids
+        assert found == ranked(text), text
+        assert tokenizer.decode(found) == text.replace("\u2581", " ")
+    assert tokenizer.encode("the").ids[0] == 1
+
+
+def pairs_of(piece: str) -> list[tuple[str, str]]:
+    ways = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
+    return [(left, right) for left, right in ways if left in SCORES and right in SCORES]
+
+
+MERGES = {pair: rank for rank, pair in enumerate(pair for piece in PIECES for pair in pairs_of(piece))}
+"""Every way to make a piece, in the pieces' order: those of one piece need not follow each other in rank."""
+
+
+def ranked(text: str) -> list[int]:
+    """Merge the pair of lowest rank, leftmost first, to the end; symbols stand apart."""
+    cuts = "|".join(sorted(map(re.escape, SYMBOLS), key=len, reverse=True))
+    parts = re.split(f"({cuts})", text.replace(" ", "\u2581"))
+    return [i for part in parts for i in ([TOKENS.index(part)] if part in SYMBOLS else _ranked(part))]
+
+
+def _ranked(part: str) -> list[int]:
+    pieces = list(part)
+    while pairs := [(MERGES[pair], at) for at, pair in enumerate(pairwise(pieces)) if pair in MERGES]:
+        at = min(pairs)[1]
+        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+    return [index for piece in pieces for index in ids_of(piece)]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -13,7 +13,7 @@ from support.slow_bpe import SlowBpe
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 
 from specdec_onnx.export.checkpoint.gguf_tokenizer import GgufTokenizer
-from specdec_onnx.export.checkpoint.pretokenizers import KINDS
+from specdec_onnx.export.checkpoint.pretokenizers import ALIASES, KINDS, kind_of
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEXTS = [*MIXED, *random_texts(400)]
@@ -70,8 +70,8 @@ def test_the_kinds_do_differ() -> None:
     """Each way to cut differs on some text from each other way; else the comparison above shows nothing."""
     built = {kind: rebuilt(kind).build() for kind in KINDS}
     seen = {kind: [tuple(ids(tokenizer, text)) for text in TEXTS] for kind, tokenizer in built.items()}
-    ways = {(kind.pattern, kind.single_digits) for kind in KINDS.values()}
-    assert len({tuple(found) for found in seen.values()}) == len(ways) == 6
+    ways = {(kind.cuts, kind.as_gpt2, kind.nfc) for kind in KINDS.values()}
+    assert len({tuple(found) for found in seen.values()}) == len(ways) == 17
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,122 @@ def test_the_kinds_do_differ() -> None:
 def test_how_the_cased_kinds_cut(kind: str, text: str, words: list[str]) -> None:
     found = KINDS[kind].pre_tokenizer().pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in found] == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("gpt-4o", "sा.c", ["sा", ".c"]),
+        ("tekken", "sा.c", ["sा", ".c"]),
+        ("gpt-4o", "é\\aा@", ["é", "\\aा", "@"]),
+        ("gpt-4o", "İZ?", ["İZ", "?"]),
+        ("tekken", "İZ?", ["İZ", "?"]),
+    ],
+)
+def test_marks_and_capitals_beyond_ascii_are_cut_as_the_published_patterns_say(
+    kind: str, text: str, words: list[str]
+) -> None:
+    """Where llama.cpp cuts otherwise, it is by an approximation.
+
+    The published patterns (OpenAI's o200k_base; Mistral's tekken without the contractions) have words of
+    `[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+`, after one character that is neither letter, digit
+    nor line end. So the mark U+093E goes on with the word that "s" starts, and ".c" is a word. llama.cpp's
+    regex engine has no `\\p{Lu}`: it takes `\\p{L}` but not a-z for capitals, `\\p{L}` but not A-Z for small
+    letters (its source cites the pattern above as the original). Marks are then no letters, and "İ" is a small one.
+    """
+    found = KINDS[kind].pre_tokenizer().pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in found] == words
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("deepseek-r1-qwen", "qwen2"), ("starcoder", "smollm"), ("mpt", "gpt-2")),
+        *(("exaone", "smollm"), ("llama3", "llama-bpe"), ("llama-v3", "llama-bpe"), ("falcon3", "llama-bpe")),
+        *(("pixtral", "llama-bpe"), ("refact", "smollm"), ("smaug-bpe", "dbrx"), ("minerva-7b", "smollm")),
+        *(("a.x-4.0", "gpt-2"), ("mellum", "gpt-2"), ("trillion", "gpt-2"), ("granite-docling", "gpt-2")),
+        ("midm-2.0", "llama-bpe"),
+    ],
+)
+def test_pre_tokenizers_with_the_rules_of_another(name: str, kind: str) -> None:
+    tokenizer = rebuilt(name).build()
+    reference = slow(tokenizer, kind)
+    for text in TEXTS:
+        composed = unicodedata.normalize("NFC", text)
+        assert ids(tokenizer, composed) == reference.encode(composed), text
+
+
+def test_every_further_name_is_checked() -> None:
+    checked = test_pre_tokenizers_with_the_rules_of_another.pytestmark[0].args[1]
+    assert dict(checked).keys() == ALIASES.keys()
+
+
+@pytest.mark.parametrize("name", [None, "", "default"])
+def test_a_file_that_names_no_pre_tokenizer_is_cut_as_llama_cpp_does(name: str | None) -> None:
+    assert kind_of(name) == KINDS["default"]
+    found = KINDS["default"].pre_tokenizer().pre_tokenize_str("it's 12345 a-b `c`")
+    words = ["it", "'", "s", "Ġ", "123", "45", "Ġa", "-", "b", "Ġ`", "c", "`"]
+    assert [word for word, _ in found] == words
+
+
+CHAT = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("kind", [1, 4])
+def test_control_tokens_stored_as_other_types_are_control_tokens(kind: int) -> None:
+    """Else a prompt's markers are spelled out, and the token that ends an answer is one like any other."""
+    types = [
+        kind if stored == 3 else stored
+        for stored in tokenizer_entries(trained())["tokenizer.ggml.token_type"]
+    ]
+    for name in ("gpt-2", "llama-bpe"):
+        stored, right = rebuilt(name, token_type=types), rebuilt(name)
+        assert ids(stored.build(), CHAT) == ids(right.build(), CHAT)
+        assert stored.facts().ends == right.facts().ends == (702, 700)
+        assert all(token.special for token in stored.added().values())
+        assert stored.build().to_str() == right.build().to_str()
+
+
+@pytest.mark.parametrize(
+    "end", ["<|eot_id|>", "<|end|>", "<end_of_turn>", "<EOT>", "<｜end▁of▁sentence｜>", "<|custom|>"]
+)
+def test_tokens_that_end_a_turn_are_known_by_their_spelling(end: str) -> None:
+    base = tokenizer_entries(trained())
+    tokens, types = [*base["tokenizer.ggml.tokens"], end], [*base["tokenizer.ggml.token_type"], 1]
+    found = rebuilt("gpt-2", tokens=tokens, token_type=types)
+    assert ids(found.build(), f"a{end}b")[1] == 703
+    assert found.build().decode([703]) == ""
+    assert (703 in found.facts().ends) is (end != "<|custom|>")
+    assert 703 in rebuilt("gpt-2", tokens=tokens, token_type=types, eot_token_id=703).facts().ends
+
+
+def test_an_end_that_a_file_names_is_a_control_token_though_its_spelling_is_not_known() -> None:
+    base = tokenizer_entries(trained())
+    tokens, types = [*base["tokenizer.ggml.tokens"], "<STOP>"], [*base["tokenizer.ggml.token_type"], 1]
+    assert ids(rebuilt("gpt-2", tokens=tokens, token_type=types).build(), "<STOP>") != [703]
+    found = rebuilt("gpt-2", tokens=tokens, token_type=types, eos_token_id=703)
+    assert ids(found.build(), "<STOP>") == [703]
+    assert found.facts().ends[0] == 703
+
+
+def test_a_token_that_merges_make_is_text_whatever_it_looks_like() -> None:
+    base = tokenizer_entries(trained())
+    pieces = ["<EO", "T>", "<EOT>"]
+    tokens = [*base["tokenizer.ggml.tokens"], "EO", *pieces]
+    types = [*base["tokenizer.ggml.token_type"], *[1] * 4]
+    merges = ["E O", "< EO", "T >", "<EO T>", *base["tokenizer.ggml.merges"]]
+    found = rebuilt("gpt-2", tokens=tokens, token_type=types, merges=merges)
+    assert "<EOT>" not in {token.content for token in found.added().values()}
+    assert found.facts().ends == (702, 700)
+
+
+def test_pieces_of_html_do_not_end_an_answer() -> None:
+    """`</s>` is a piece of text in Qwen's and Gemma's vocabularies, and the end in those that say it is control."""
+    base = tokenizer_entries(trained())
+    tokens = [*base["tokenizer.ggml.tokens"], "</s>"]
+    for kind, ends in ((1, (702, 700)), (4, (702, 700)), (3, (702, 700, 703))):
+        types = [*base["tokenizer.ggml.token_type"], kind]
+        assert rebuilt("gpt-2", tokens=tokens, token_type=types).facts().ends == ends
 
 
 def test_a_word_that_is_a_token_is_not_merged() -> None:

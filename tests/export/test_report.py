@@ -119,11 +119,14 @@ def test_measured_report_of_a_pair(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint()
     folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", Options(trim=300), measure=True)
     report = read_report(folder)
-    whole = {"export_seconds", "peak_memory_bytes", "memory_bytes", "speculation"}
+    whole = {"export_seconds", "peak_memory_bytes", "memory_bytes", "speculation", "whole_seconds"}
     assert set(report) == {"target", "draft", *whole}
     assert report["target"].keys() >= MEASURED
     assert report["draft"].keys() == report["target"].keys() | {"kept_probability"}
     assert report["peak_memory_bytes"] > 10_000_000
+    assert report["whole_seconds"] > report["export_seconds"] > 0
+    said = f"exported in {report['export_seconds']:.0f} s, with measuring in {report['whole_seconds']:.0f} s"
+    assert said in render(report)
     facts = json.loads((folder / "target" / "specdec.json").read_text())
     assert facts["quality"]["kl_mean"] == report["target"]["kl_mean"]
     table = render(report)

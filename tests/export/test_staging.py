@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,57 @@ def test_a_killed_export_leaves_the_former_one(number: signal.Signals, tmp_path:
     assert (out / "specdec.json").read_text() == "first"
     visible = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
     assert visible == ["pair"]
+
+
+@pytest.fixture
+def stalled(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An export to `pair` that another process is at."""
+    command = [sys.executable, "-c", STALL, str(tmp_path / "pair")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        assert run.stdout is not None and run.stdout.readline() == b"ready\n"
+        yield run
+        run.kill()
+
+
+@pytest.mark.parametrize("name", ["pair", "another"])
+def test_what_a_killed_export_left_goes_with_the_next_export_to_that_place(
+    stalled: subprocess.Popen[bytes], name: str, tmp_path: Path
+) -> None:
+    assert len(list(tmp_path.glob(".pair.partial-*"))) == 1
+    stalled.kill()
+    stalled.wait()
+    export(tmp_path / name, "new")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_running_export_is_never_swept(stalled: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    (partial,) = tmp_path.glob(".pair.partial-*")
+    yesterday = time.time() - 86400
+    for path in (*partial.iterdir(), partial):
+        os.utime(path, (yesterday, yesterday))  # it may have been silent for long: a big model on a slow disk
+    for name in ("pair", "another"):
+        export(tmp_path / name, "new")
+    assert stalled.poll() is None and (partial / "specdec.json").read_text() == "new"
+
+
+def test_a_former_export_comes_back_when_its_replacement_was_killed_in_the_last_moment(
+    tmp_path: Path,
+) -> None:
+    for name in (".pair.partial-0123abcd", ".pair.former-0123abcd"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "specdec.json").write_text(name)
+    (tmp_path / ".pair.lock-0123abcd").touch()
+    with pytest.raises(SpecdecError, match="exists already"):
+        export(tmp_path / "pair", "new")
+    assert (tmp_path / "pair" / "specdec.json").read_text() == ".pair.former-0123abcd"
+    assert [path.name for path in tmp_path.iterdir()] == ["pair"]
+
+
+def test_files_of_others_that_look_alike_stay(tmp_path: Path) -> None:
+    for name in (".yarn.lock-12", ".x.lock-zzzzzzzz", ".lock-0123abcd"):
+        (tmp_path / name).write_text("mine")
+    export(tmp_path / "pair", "new")
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_the_next_export_clears_what_a_killed_one_left(tmp_path: Path) -> None:

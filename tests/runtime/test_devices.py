@@ -1,5 +1,7 @@
 """Devices by name, padding, passes in pieces, placement by measurement, and memory said beforehand."""
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime import device, footprint, placement, selftest
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import UNLIMITED, Cancelled, Decoder
-from specdec_onnx.runtime.device import Device, find_device, lacks, usable_devices
+from specdec_onnx.runtime.device import Device, check_threads, find_device, lacks, usable_devices
 from specdec_onnx.runtime.engine import load
 from specdec_onnx.runtime.footprint import Footprint, check_memory, predict
 from specdec_onnx.runtime.identity import Identity
@@ -188,8 +190,31 @@ def test_memory_grows_with_the_context_and_counts_the_cache_exactly(tmp_path: Pa
 def test_the_embedding_table_stays_in_the_file(format: str, tmp_path: Path) -> None:
     model = open_model(export_tiny(tmp_path / "model", format=format))
     graph = onnx.load(model.graph).graph
-    table = next(each for each in graph.initializer if each.name == "embedding.weight")
-    assert predict(model, 64).weights == model.weight_bytes - onnx.numpy_helper.to_array(table).nbytes
+    parts = [each for each in graph.initializer if each.name in ("embedding.weight", "embedding.scale")]
+    table = sum(onnx.numpy_helper.to_array(each).nbytes for each in parts)
+    found = predict(model, 64)
+    assert (found.weights, found.left_in_file) == (model.weight_bytes - table, table)
+
+
+@pytest.mark.parametrize("said", ["fp32", "int8", "ready", None])
+def test_what_stays_in_the_file_is_read_from_the_graph_not_from_the_formats_name(
+    said: str | None, tmp_path: Path
+) -> None:
+    folder = export_tiny(tmp_path / "model", format="w8a8")
+    right = predict(open_model(folder), 64)
+    facts = json.loads((folder / "specdec.json").read_text())
+    (folder / "specdec.json").write_text(json.dumps({**facts, "format": said, "cache": said}))
+    assert predict(open_model(folder), 64) == right
+    assert right.left_in_file == 384 * 64 + 384 * 4
+
+
+def test_a_table_that_is_multiplied_too_does_not_stay_in_the_file(tmp_path: Path) -> None:
+    model = open_model(export_tiny(tmp_path / "model"))
+    graph = onnx.load(model.graph, load_external_data=False)
+    graph.graph.node.append(onnx.helper.make_node("Identity", ["embedding.weight"], ["a copy"]))
+    onnx.save(graph, model.graph)
+    found = predict(model, 64)
+    assert found.left_in_file == 0 and found.weights == model.weight_bytes
 
 
 def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +236,14 @@ def test_measuring_is_announced_once_and_kept(tmp_path: Path, monkeypatch: pytes
     again = load(folder, on_measure=lambda: said.append("measuring"))
     assert said == ["measuring"]
     assert again.profile.curve.seconds == first.profile.curve.seconds
-    with pytest.raises(SpecdecError, match="-1 threads"):
-        load(folder, threads=-1)
+
+
+@pytest.mark.parametrize("threads", [-1, 4096, 10**30])
+def test_more_threads_than_cores_are_refused_before_anything_is_opened(tmp_path: Path, threads: int) -> None:
+    with pytest.raises(SpecdecError, match=f"{threads} threads are not possible") as caught:
+        load(tmp_path / "nothing", threads=threads)
+    assert "core" in caught.value.why and "0 for all physical cores" in caught.value.fix
+
+
+def test_as_many_threads_as_cores_are_allowed() -> None:
+    check_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

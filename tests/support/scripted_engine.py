@@ -41,8 +41,9 @@ class Result:
 class ScriptedEngine:
     """Answers every prompt with `answers[mode]`, else with ANSWER; one token a word, a few tokens a step.
 
-    `before_step` is called with the number of each step, so that a test can interrupt there; `text_of` and
-    `seconds_of` say what a mode answers and what its rounds take.
+    `before_step` is called with the number of each step, so that a test can interrupt there; `read_prompt`
+    with whom to tell how far the prompt was read; `text_of` and `seconds_of` say what a mode answers and what its
+    rounds take.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ScriptedEngine:
         self.target, self.identity = SimpleNamespace(), "bit-identical"
         self.forgotten: list[int] = []
         self.context, self.placements = 4096, {"target": "cpu"}
+        self.read_prompt: Callable[[Callable[[int, int], None]], None] = lambda on_progress: None
         self.text_of: Callable[[str], str] = lambda mode: self.answers.get(mode, ANSWER)
         self.seconds_of: Callable[[str], float] = lambda mode: SECONDS_PER_ROUND
 
@@ -71,6 +73,7 @@ class ScriptedEngine:
         raw: bool = False,
         mode: str | None = None,
         system: str | None = None,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
         **fields: Any,
     ) -> Iterator[Step]:
         """Yield the scripted answer, as far as `max_new_tokens` and `cancel` allow."""
@@ -79,6 +82,7 @@ class ScriptedEngine:
         self.last, self.cancelled = Result(), False
         self.last.statistics.first_token_seconds = FIRST_TOKEN_SECONDS
         self.last.statistics.prefill_seconds = PREFILL_SECONDS
+        self.read_prompt(on_progress)
         words = self.text_of(call.mode).split()
         yield from self._steps(words[: call.parameters.max_new_tokens], call.mode, len(words))
 

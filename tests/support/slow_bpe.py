@@ -12,7 +12,9 @@ from functools import lru_cache
 from itertools import pairwise
 
 SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-SINGLE_DIGITS = ("smollm", "refact")
+EAST_ASIAN = "[\u0800-\u9fa5\uac00-\ud7ff]+"
+WHOLE_WORDS_FIRST = ("llama-bpe", "tekken", "glm4", "minicpm5")
+NORMALIZED = ("qwen2", "qwen35", "olmo", "command-r")
 CONTRACTION = "'s|'t|'re|'ve|'m|'ll|'d"
 
 
@@ -23,22 +25,58 @@ def members(category: str) -> str:
     inside = [code for code in codes if unicodedata.category(chr(code)).startswith(category)]
     starts = [code for code, before in zip(inside, [-2, *inside], strict=False) if code != before + 1]
     ends = [code for code, after in zip(inside, [*inside[1:], -2], strict=True) if code != after - 1]
-    return "".join(f"{chr(a)}-{chr(b)}" for a, b in zip(starts, ends, strict=True))
+    return "".join(f"{re.escape(chr(a))}-{re.escape(chr(b))}" for a, b in zip(starts, ends, strict=True))
 
 
 @lru_cache
-def rule(kind: str) -> re.Pattern[str]:
-    """What one word is, for a kind of pre-tokenizer."""
+def rules(kind: str) -> tuple[re.Pattern[str], ...]:
+    """What one word is, for a kind of pre-tokenizer: each rule cuts what the ones before left whole."""
     letter, digit, s = members("L"), members("N"), SPACE
-    if kind in ("gpt-2", *SINGLE_DIGITS):
-        words = f"{CONTRACTION}| ?[{letter}]+| ?[{digit}]+| ?[^{s}{letter}{digit}]+"
-        return re.compile(f"{words}|[{s}]+(?![^{s}])|[{s}]+")
-    if kind in ("gpt-4o", "tekken"):
-        return re.compile(_cased(kind))
-    most = 3 if kind in ("llama-bpe", "dbrx", "smaug-bpe") else 1
-    words = f"(?i:{CONTRACTION})|[^\r\n{letter}{digit}]?[{letter}]+|[{digit}]{{1,{most}}}"
-    rest = f" ?[^{s}{letter}{digit}]+[\r\n]*|[{s}]*[\r\n]+|[{s}]+(?![^{s}])|[{s}]+"
-    return re.compile(f"{words}|{rest}")
+    decimal, points = members("Nd"), members("P") + "$+<=>^|~"
+    cased, deepseek = members("Lu") + members("Ll") + members("Lt"), "!-/:-~！-／：-～‘-‟\u3000-。"
+    known: Mapping[str, Sequence[str]] = {
+        "command-r": (f"[{digit}]", _gpt_2()),
+        "deepseek-coder": (
+            r"[\r\n]",
+            f"[{s}]?[{letter}]+",
+            f"[{s}]?[{members('P')}]+",
+            EAST_ASIAN,
+            f"[{digit}]",
+        ),
+        "deepseek-llm": (
+            *(r"[\r\n]", f"[{s}]?[{cased}]+", f"[{s}]?[{deepseek}]+"),
+            *(rf"[{s}]+\Z", EAST_ASIAN, f"[{digit}]+"),
+        ),
+        "default": (f"[{points}]+", _gpt_2(), f"[{digit}]+", "[0-9]{3}"),
+        "falcon": (f"[{points}`]+", _gpt_2(), "[0-9]{3}"),
+        "gpt-2": (_gpt_2(),),
+        "gpt-4o": (_cased(kind),),
+        "minicpm5": (f"[{digit}]{{1,3}}", _words("+")),
+        "olmo": (_gpt_2(),),
+        "qwen2": (_words(""),),
+        "qwen35": (_words("", members("M")),),
+        "seed-coder": (_words("", line_ends_apart=True),),
+        "smollm": (f"[{digit}]", _gpt_2()),
+        "superbpe": (f"[{digit}]+", f"(?=(?:[{decimal}]{{3}})+(?![{decimal}]))"),
+        "tekken": (_cased(kind),),
+        "viking": (rf" ?[^({s}|.,!?…。，、।۔،)]+", f"[{digit}]"),
+    }
+    return tuple(map(re.compile, known.get(kind, (_words("{1,3}"),))))
+
+
+def _gpt_2() -> str:
+    letter, digit, s = members("L"), members("N"), SPACE
+    words = f"{CONTRACTION}| ?[{letter}]+| ?[{digit}]+| ?[^{s}{letter}{digit}]+"
+    return f"{words}|[{s}]+(?![^{s}])|[{s}]+"
+
+
+def _words(digits: str, marks: str = "", line_ends_apart: bool = False) -> str:
+    """As cl100k and its kin have them: `digits` is how many go together, `marks` count as letters."""
+    letter, digit, s = members("L"), members("N"), SPACE
+    words = f"(?i:{CONTRACTION})|[^\r\n{letter}{digit}]?[{letter}{marks}]+|[{digit}]{digits}"
+    inside, after = ("\r\n", "") if line_ends_apart else ("", "[\r\n]*")
+    rest = f" ?[^{s}{letter}{marks}{digit}{inside}]+{after}"
+    return f"{words}|{rest}|[{s}]*[\r\n]+|[{s}]+(?![^{s}])|[{s}]+"
 
 
 def _cased(kind: str) -> str:
@@ -54,8 +92,16 @@ def _cased(kind: str) -> str:
 
 def words_of(kind: str, text: str) -> list[str]:
     """Cut `text` into words."""
-    pieces = re.split(f"([{members('N')}])", text) if kind in SINGLE_DIGITS else [text]
-    return [word for piece in pieces for word in rule(kind).findall(piece)]
+    pieces = [text]
+    for rule in rules(kind):
+        pieces = [word for piece in pieces for word in _cut(rule, piece)]
+    return pieces
+
+
+def _cut(rule: re.Pattern[str], piece: str) -> list[str]:
+    """What the rule finds, and what lies between."""
+    ends = {end for found in rule.finditer(piece) for end in found.span()} | {0, len(piece)}
+    return [piece[start:end] for start, end in pairwise(sorted(ends))]
 
 
 @lru_cache
@@ -85,7 +131,7 @@ class SlowBpe:
     def _piece(self, piece: str) -> list[int]:
         if piece in self.whole:
             return [self.vocabulary[piece]]
-        piece = unicodedata.normalize("NFC", piece) if self.kind == "qwen2" else piece
+        piece = unicodedata.normalize("NFC", piece) if self.kind in NORMALIZED else piece
         found = (self._word(word) for word in words_of(self.kind, piece))
         return [
             self.vocabulary[symbol] for symbols in found for symbol in symbols if symbol in self.vocabulary
@@ -93,7 +139,7 @@ class SlowBpe:
 
     def _word(self, word: str) -> list[str]:
         spelled = "".join(byte_alphabet()[byte] for byte in word.encode())
-        if self.kind in ("llama-bpe", "tekken") and spelled in self.vocabulary:
+        if self.kind in WHOLE_WORDS_FIRST and spelled in self.vocabulary:
             return [spelled]
         symbols = [symbol for symbol in spelled if symbol in self.vocabulary]
         while True:

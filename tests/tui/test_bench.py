@@ -1,6 +1,7 @@
 """`specdec bench` over a scripted engine: the JSON contract and how the figures come about."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,33 @@ def test_conversations_answer_every_turn(engine: ScriptedEngine) -> None:
     assert figures["prompts"] == 1 and figures["modes"]["plain"]["new_tokens"] == 2 * len(ANSWER.split())
     assert [call.prompt for call in engine.calls[-2:]] == ["first", "second"]
     assert len(engine.calls) - 1 not in engine.forgotten
+
+
+def test_names_and_categories_are_shown_as_they_are_and_never_obeyed(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"prompt": str(n), "category": f"[/x] :smile: \x1b]52;c;{n}\x07"} for n in range(2)]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    engine.pair.path = Path("[bold]\x9b2J\udcff")
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json"]) == 0
+    said = capsys.readouterr()
+    assert "[/x] :smile: " in said.out and "[bold]" in said.out
+    assert not set("\x1b\x07\x9b") & set(said.out + said.err)
+    figures = json.loads(Path("out.json").read_text())
+    assert figures["pair"]["name"] == "[bold]\x9b2J\udcff"
+    assert set(figures["modes"]["auto"]["speedup"]["by_category"]) == {line["category"] for line in lines}
+
+
+def test_what_is_no_plain_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    from specdec_onnx.tui.bench.output import write
+
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new\n"
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        write(tmp_path / "pipe", "figures")
+        assert os.read(reader, 99) == b"figures\n" and not (tmp_path / "pipe").is_file()
+        os.close(reader)

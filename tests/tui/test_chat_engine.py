@@ -14,7 +14,10 @@ from support.tiny import export_tiny, export_tiny_pair
 from textual.widgets import Select, Static
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.pair import open_pair
 from specdec_onnx.runtime.device import AUTO, PROVIDERS
+from specdec_onnx.runtime.engine import load
+from specdec_onnx.runtime.footprint import footprints
 from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.commands import chat
 from specdec_onnx.tui.engine_process import open_process
@@ -150,6 +153,15 @@ def test_what_the_picker_says_of_a_pair(pair: Path, session: Session) -> None:
     assert not described.problem and described.has_draft and described.size > 0
     assert session.about == f"{described.formats} · cpu"
     assert describe(pair / "nothing").problem
+
+
+def test_the_picker_reckons_with_what_loading_a_pair_takes(pair: Path) -> None:
+    engine, opened = load(pair), open_pair(pair)
+    assert opened.draft is not None
+    needs = footprints({"target": opened.target, "draft": opened.draft})
+    assert describe(pair).memory == sum(need.total for need in needs.values())
+    decoder = engine.target
+    assert needs["target"].cache == decoder.cache.nbytes and decoder.capacity >= engine.context
 
 
 @pytest.mark.parametrize("opener", [open_session, open_process])

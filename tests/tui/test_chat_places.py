@@ -10,7 +10,7 @@ from textual.widgets._toast import Toast
 
 from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.history.search import recent
-from specdec_onnx.tui.inventory import LocalPair, cache_bytes, gigabytes, measured_speeds
+from specdec_onnx.tui.inventory import LocalPair, gigabytes, measured_speeds
 from specdec_onnx.tui.screens.ask import AskScreen
 from specdec_onnx.tui.screens.chat import ChatScreen
 from specdec_onnx.tui.screens.history import HistoryScreen
@@ -195,7 +195,7 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
         LocalPair(tmp_path / "b", "b", problem="no ONNX graph"),
     ]
     monkeypatch.setattr("specdec_onnx.tui.screens.models.local_pairs", lambda extra: pairs)
-    monkeypatch.setattr("specdec_onnx.tui.catalog_lines.free_memory", lambda: 1_000_000_000)
+    monkeypatch.setattr("specdec_onnx.tui.catalog_lines.available_memory", lambda: 1_000_000_000)
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
         await until(lambda: app.services.host.state.session)
@@ -203,7 +203,7 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
         await until(lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one("#models", OptionList)
         lines = [str(option.prompt) for option in models.options]
-        assert "w8a8 + int4 · 2.0 GB on disk · 2.6 GB memory, 1.0 GB are free" in lines[1]
+        assert "w8a8 + int4 · 2.0 GB on disk · 2.6 GB memory, 1.0 GB are available" in lines[1]
         assert "not measured yet" in lines[1] and "can't be opened: no ONNX graph" in lines[2]
         assert models.options[2].disabled
         assert any("Qwen2.5-Coder" in line and "Apache-2.0" in line for line in lines)
@@ -230,13 +230,5 @@ async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:
         assert measured_speeds(app.services.store) == {str(tmp_path / "models" / "scripted-pair"): 42.0}
 
 
-def test_memory_estimate() -> None:
-    config = {
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "hidden_size": 1536,
-        "num_hidden_layers": 28,
-    }
-    assert cache_bytes(config, 4096) == 2 * 4 * 28 * 2 * 128 * 4096
-    assert cache_bytes({}, 4096) == 0
+def test_sizes_are_said_in_round_numbers() -> None:
     assert gigabytes(1_640_000_000) == "1.6 GB" and gigabytes(135_000_000) == "135 MB"

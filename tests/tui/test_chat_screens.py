@@ -51,7 +51,7 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "specdec_onnx.tui.screens.models.measured_speeds", lambda store: {"pairs/coder": 42.0}
     )
-    monkeypatch.setattr("specdec_onnx.tui.catalog_lines.free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr("specdec_onnx.tui.catalog_lines.available_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(Prompt, "cursor_blink", False)
     monkeypatch.setattr(Input, "cursor_blink", False)
 

@@ -1,16 +1,20 @@
 """The `specdec` command line: exit codes, messages, no tracebacks."""
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.tiny import export_tiny
 
 from specdec_onnx import __version__
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.footprint import DEFAULT_CONTEXT
 from specdec_onnx.tui import cli
 
 Install = Callable[[Callable[[argparse.Namespace], int]], None]
@@ -96,6 +100,29 @@ def test_no_place_for_the_output(redirection: str, code: int) -> None:
     assert ("cannot write" in done.stderr) == bool(code)
 
 
+@pytest.mark.parametrize("command", ["run", "chat", "bench", "doctor", "demo"])
+def test_help_says_what_the_defaults_are(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0 means the physical cores (default)" in said
+    assert (f"(default: {DEFAULT_CONTEXT}, or the model's own limit if that is less)" in said) == (
+        command != "demo"
+    )
+
+
+def test_doctor_says_that_the_embedding_table_stays_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    export_tiny(tmp_path / "model", format="fp32", vocab_size=1024)
+    assert cli.main(["doctor", str(tmp_path / "model")]) == 0
+    assert "embedding table, 0 MB: it stays in the file" in capsys.readouterr().out
+    assert cli.main(["doctor", str(tmp_path / "model"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["memory"]["models"]["target"]
+    assert found["left_in_file"] == 1024 * 64 * 4
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     code = (
         "import argparse, sys, types\n"
@@ -110,3 +137,32 @@ def test_a_closed_pipe_is_quiet() -> None:
     writer.stdout.read(10)
     writer.stdout.close()
     assert (writer.stderr.read(), writer.wait(timeout=30)) == (b"", 141)
+
+
+def test_errors_show_control_characters(run_as: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (SpecdecError("a\x1b[2J", "b\x07", "c\x9b"), ValueError("\x1b]52;c;x\x07")):
+        run_as(raising(error))
+        assert cli.main(["demo"]) in (1, 2)
+        assert not set("\x1b\x07\x9b") & set(capsys.readouterr().err)
+
+
+def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from specdec_onnx.tui.findings import tables
+
+    machine = {"processor": "[/x]\x1b[2J", "cores": 1, "features": [], "memory_bytes": 1, "onnxruntime": "1"}
+    devices = {"dml": {"lacks": "no [y]", "remedy": "pip install 'a[directml]'"}}
+    model = {"format": "\x9b", "weight_bytes": 1, "cache_bytes": 1, "nodes": {}, "fallbacks": {}}
+    pair = {"name": "[/red]", "identity": "bit-identical", "device": "cpu", "threads": 1, "draft_device": ""}
+    pair |= {"context": 9, "modes": ["plain"], "forward_cost_ms": {"1": 1.0}, "draft_cost_ms": {}}
+    pair |= {"models": {"target": model}}
+    Console().print(tables({"machine": machine, "devices": devices, "pair": pair}))
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("[/x]", "[/red]", "no [y]", "a[directml]"))
+    assert not set("\x1b\x9b") & set(said)
+
+
+def test_an_empty_pair_is_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", ""]) == 2
+    assert "no pair at ''" in capsys.readouterr().err

@@ -165,6 +165,23 @@ def test_impossible_options(pair: Path, options: list[str], capsys: pytest.Captu
     assert capsys.readouterr().err
 
 
+def test_more_threads_than_cores_are_reported_and_end_nothing(
+    compare: Callable[..., dict[str, Any]],
+) -> None:
+    figures = compare(
+        "--devices", "cpu:4096,cpu:1", "--prompt-lengths", "64", "--max-new-tokens", "4", "--repeat", "1"
+    )
+    assert figures["places"]["cpu:4096"]["problem"].startswith("4096 threads are not possible")
+    assert not figures["places"]["cpu:1"]["problem"] and figures["choice"]["place"] == "cpu:1"
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "1e300", "soon"])
+def test_a_timeout_is_a_time(pair: Path, seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["compare", str(pair), "--timeout", seconds])
+    assert end.value.code == 2 and "argument --timeout" in capsys.readouterr().err
+
+
 def test_missing_charts_are_told_before_measuring(
     pair: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

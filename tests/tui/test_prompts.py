@@ -51,6 +51,10 @@ def test_line_separators_inside_a_prompt_do_not_end_the_line(tmp_path: Path) -> 
     ("lines", "said"),
     [
         (['{"prompt": "a"}', "{oops"], ":2 is not JSON"),
+        (['{"prompt": "a"}', '{"prompt": "cut \\ud83d"}'], ":2 holds half of a character"),
+        (['{"prompt": "a", "category": "\\ude00\\ud83d"}'], ":1 holds half of a character"),
+        (['{"prompt": ' + "[" * 100_000 + "]" * 100_000 + "}"], ":1 is not JSON"),
+        (['{"prompt": "a", "question_id": ' + "9" * 5000 + "}"], ":1 is not JSON"),
         (["[1]"], ":1 is not a JSON object"),
         ([{"category": "x"}], ":1 has no prompt"),
         ([{"turns": []}], ":1 has no prompt"),
@@ -67,7 +71,11 @@ def test_broken_files(tmp_path: Path, lines: list[Any], said: str) -> None:
 def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b'{"prompt": "a"}')[:-4])
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "caf\xe9"}')
-    for name in ("missing.jsonl", "torn.gz", "latin.jsonl"):
+    (tmp_path / "plain.gz").write_bytes(b'{"prompt": "a"}')
+    zipped = gzip.compress(b'{"prompt": "a"}' * 99)
+    (tmp_path / "broken.gz").write_bytes(zipped[:12] + b"\xff" * 8 + zipped[20:])
+    (tmp_path / "folder").mkdir()
+    for name in ("missing.jsonl", "torn.gz", "latin.jsonl", "plain.gz", "broken.gz", "folder"):
         with pytest.raises(SpecdecError, match="cannot read prompts"):
             read_prompts(tmp_path / name)
 
@@ -79,3 +87,10 @@ def test_built_in_prompts_cover_many_kinds() -> None:
     assert len(kinds) >= 8
     assert {prompt.category for prompt in prompts[: len(kinds)]} == kinds
     assert built_in_prompts(limit=3) == prompts[:3]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz", "zipped"])
+def test_a_byte_order_mark_and_zipping_do_not_matter(tmp_path: Path, name: str) -> None:
+    content = b"\xef\xbb\xbf" + b'{"prompt": "a\\u0000\\ud83d\\ude00"}\r\n'
+    (tmp_path / name).write_bytes(content if name == "p.jsonl" else gzip.compress(content))
+    assert read_prompts(tmp_path / name) == [Prompt("all", ("a\0\U0001f600",))]

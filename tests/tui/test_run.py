@@ -13,12 +13,18 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from specdec_onnx.tui.cli import main
 
 
-class Pipe(io.StringIO):
+class Pipe(io.TextIOWrapper):
     """Standard input that is not a terminal."""
 
+    def __init__(self, content: str | bytes, encoding: str = "utf-8") -> None:
+        super().__init__(io.BytesIO(content.encode() if isinstance(content, str) else content), encoding)
 
-class Terminal(io.StringIO):
+
+class Terminal(Pipe):
     """Standard input that is one."""
+
+    def __init__(self, typed: str = "") -> None:
+        super().__init__(typed)
 
     def isatty(self) -> bool:
         return True
@@ -98,10 +104,69 @@ def test_piped_text_alone_is_the_prompt(engine: ScriptedEngine, monkeypatch: pyt
     assert engine.calls[0].prompt == "def f(): pass"
 
 
-def test_piped_text_goes_below_the_prompt(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "prompt"),
+    [
+        (["Explain:", "-"], "Explain:\n\ndef f(): pass"),
+        (["-", "Explain", "that."], "def f(): pass\n\nExplain that."),
+        (["-"], "def f(): pass"),
+        (["Explain"], "Explain"),
+    ],
+)
+def test_a_dash_in_the_prompt_is_the_text_on_stdin(
+    words: list[str], prompt: str, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", Pipe("def f(): pass\n"))
-    main(["run", "pair", "Explain:"])
-    assert engine.calls[0].prompt == "Explain:\n\ndef f(): pass"
+    assert main(["run", "pair", *words]) == 0
+    assert engine.calls[0].prompt == prompt
+
+
+def test_stdin_cannot_be_read_twice(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "pair", "-", "and", "-"]) == 2
+    assert capsys.readouterr().err.startswith("PROMPT has more than one -")
+
+
+def test_an_empty_stdin_is_mentioned(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Pipe(""))
+    assert main(["run", "pair", "Explain", "-"]) == 0
+    assert engine.calls[0].prompt == "Explain"
+    assert capsys.readouterr().err.startswith("nothing came on stdin\n")
+
+
+def test_a_dash_at_a_terminal_is_typed(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("typed\n"))
+    assert main(["run", "pair", "-"]) == 0
+    assert engine.calls[0].prompt == "typed"
+
+
+def test_a_byte_order_mark_is_no_text(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Pipe(b"\xef\xbb\xbfone\r\ntwo\r\n"))
+    main(["run", "pair"])
+    assert engine.calls[0].prompt == "one\ntwo"
+
+
+def test_stdin_is_utf_8_in_a_locale_without_it(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, (content, encoding) in enumerate([("é\0€".encode(), "ascii"), (b"\xe9\0\x80", "cp1252")]):
+        monkeypatch.setattr("sys.stdin", Pipe(content, encoding))
+        assert main(["run", "pair", "-"]) == 0
+        assert engine.calls[number].prompt == "é\0€"
+
+
+@pytest.mark.parametrize("words", [["cut \udcff"], ["Hi", "--system", "\udcff"], ["Hi", "--stop", "\ud83d"]])
+def test_arguments_that_are_not_text_are_named(
+    words: list[str], engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["run", "pair", *words])
+    assert end.value.code == 2 and not engine.calls
+    named = words[1] if len(words) > 1 else "PROMPT"
+    assert f"argument {named}: it is not UTF-8 text" in capsys.readouterr().err
 
 
 def test_raw_text_keeps_its_last_newline(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +178,7 @@ def test_raw_text_keeps_its_last_newline(engine: ScriptedEngine, monkeypatch: py
 def test_a_prompt_that_is_not_utf_8(
     engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    piped = io.TextIOWrapper(io.BytesIO(b"\xff\xfe bad"), "utf-8", errors="surrogateescape")
-    monkeypatch.setattr("sys.stdin", piped)
+    monkeypatch.setattr("sys.stdin", Pipe(b"\xff\xfe bad"))
     assert main(["run", "pair"]) == 2
     assert "not UTF-8" in capsys.readouterr().err
 

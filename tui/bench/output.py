@@ -1,6 +1,5 @@
 """Where a benchmark's figures go: a table for people, JSON for programs."""
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.streams import as_json, printable_all
 
 
 def require_writable(*outs: str | Path | None) -> None:
@@ -29,8 +29,8 @@ def report(
     figures: Mapping[str, Any], out: str | None, tables: Callable[[Mapping[str, Any]], RenderableType]
 ) -> None:
     """Print the tables; `out` is the JSON's file, or "-" for stdout (the tables then go to stderr)."""
-    Console(stderr=out == "-").print(tables(figures))
-    text = json.dumps(figures, indent=2, ensure_ascii=False)
+    Console(stderr=out == "-", markup=False, emoji=False).print(tables(printable_all(figures)))
+    text = as_json(figures, indent=2)
     if out == "-":
         print(text)
     elif out:
@@ -38,11 +38,13 @@ def report(
 
 
 def write(path: Path, text: str) -> None:
-    """Write all or nothing; SpecdecError where that is not possible."""
+    """Write all or nothing, but into what is no plain file; SpecdecError where that is not possible."""
+    plain = not path.is_symlink() and (path.is_file() or not path.exists())
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
+        (partial if plain else path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
+        if plain:
+            partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise SpecdecError(f"cannot write {path}", str(error)) from error

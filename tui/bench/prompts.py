@@ -2,13 +2,16 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 
+GZIP = b"\x1f\x8b"
+HALF = r"\ud800 to \udfff come in pairs (surrogates), and one is alone: the text was cut between them"
 FORMATS = '{"category", "prompt"}, Spec-Bench {"category", "turns"} or HumanEval {"task_id", "prompt"}'
 
 
@@ -42,7 +45,12 @@ def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             continue
         try:
             value = json.loads(line)
-        except json.JSONDecodeError as error:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise SpecdecError(
+                f"{path}:{number} holds half of a character", HALF, "cut it elsewhere"
+            ) from error
+        except (ValueError, RecursionError) as error:
             raise SpecdecError(f"{path}:{number} is not JSON", str(error)) from error
         if not isinstance(value, dict):
             raise SpecdecError(f"{path}:{number} is not a JSON object", fix=f"one object a line: {FORMATS}")
@@ -50,11 +58,18 @@ def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _text(path: Path) -> str:
-    read: Callable[[bytes], bytes] = gzip.decompress if path.suffix == ".gz" else bytes
     try:
-        return read(path.read_bytes()).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        zipped = path.suffix == ".gz" or content.startswith(GZIP)
+        return (gzip.decompress(content) if zipped else content).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
         raise SpecdecError(f"cannot read prompts from {path}", str(error)) from error
+    except UnicodeDecodeError as error:
+        raise SpecdecError(
+            f"cannot read prompts from {path}",
+            f"it is not UTF-8: {error}",
+            "convert it, with iconv for example",
+        ) from error
 
 
 def _prompt(value: Mapping[str, Any], where: str, all_turns: bool) -> Prompt:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.runtime.memory import peak_memory
 from specdec_onnx.tui.bench.contestant import Contestant, Mode, Run
 from specdec_onnx.tui.bench.genai import Genai, GenaiMode
 from specdec_onnx.tui.bench.machine import describe_pair, machine
 from specdec_onnx.tui.bench.measure import Round, measure
-from specdec_onnx.tui.bench.memory import peak_memory
 from specdec_onnx.tui.bench.noise import Watch, noise
 from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.bench.report import summarize

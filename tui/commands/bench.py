@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_arguments
+from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_arguments, positive
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
@@ -102,12 +102,6 @@ def modes_list(text: str) -> list[str]:
     if unknown := set(names) - set(MODES):
         raise argparse.ArgumentTypeError(f"unknown mode {min(unknown)!r} (choose from {', '.join(MODES)})")
     return list(dict.fromkeys(["plain", *names]))
-
-
-def positive(flag: str, value: int | None) -> None:
-    """Raise SpecdecError for a count below 1."""
-    if value is not None and value < 1:
-        raise SpecdecError(f"{flag} must be at least 1, not {value}")
 
 
 def _prompts(args: argparse.Namespace) -> "list[Prompt]":

@@ -7,6 +7,7 @@ from errno import EADDRINUSE
 from functools import partial
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.options import CONTEXT_HELP, THREADS_HELP
 from specdec_onnx.tui.settings import DEVICES
 
 PORT = 8000
@@ -31,12 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="where to run; auto is the fastest by measurement (default: %(default)s)",
     )
-    parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
-    )
-    parser.add_argument(
-        "--context", type=int, metavar="N", help="most tokens to hold (default: as the model allows)"
-    )
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
+    parser.add_argument("--context", type=int, metavar="N", help=CONTEXT_HELP)
     group = parser.add_argument_group("in a browser")
     group.add_argument("--serve", action="store_true", help="serve the chat to a browser on this machine")
     group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
@@ -55,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace) -> int:
+    from specdec_onnx.models.places import locate
     from specdec_onnx.tui.app import ChatApp
     from specdec_onnx.tui.engine_process import open_process
-    from specdec_onnx.tui.pairs import locate
     from specdec_onnx.tui.prepare import get_pair
     from specdec_onnx.tui.services import Services
 
@@ -65,7 +62,7 @@ def _chat(args: argparse.Namespace) -> int:
         raise SpecdecError(
             "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
         )
-    pairs = [locate(args.pair)] if args.pair else []
+    pairs = [] if args.pair is None else [locate(args.pair)]
     opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
     services = Services.start(opener, get_pair)
     services.extra_pairs = pairs
@@ -113,7 +110,13 @@ def _check_free(host: str, port: int) -> None:
 
 def inner_command(args: argparse.Namespace) -> str:
     """The command line that the server starts for each browser tab."""
-    words = [sys.executable, "-m", "specdec_onnx.tui.cli", "chat", *([args.pair] if args.pair else [])]
+    words = [
+        sys.executable,
+        "-m",
+        "specdec_onnx.tui.cli",
+        "chat",
+        *([] if args.pair is None else [args.pair]),
+    ]
     words += ["--device", args.device, "--threads", str(args.threads)]
     words += ["--context", str(args.context)] if args.context else []
     words += ["--draft", args.draft] if args.draft else []

@@ -2,10 +2,12 @@
 
 import argparse
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.commands.bench import modes_list, positive
+from specdec_onnx.tui.commands.bench import modes_list
+from specdec_onnx.tui.options import positive
 
 if TYPE_CHECKING:
     from specdec_onnx.models.pair import Pair
@@ -45,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
-        default=900,
+        type=_seconds,
+        default=900.0,
         metavar="S",
         help="most seconds for a device and round (default: 900)",
     )
@@ -59,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure each place in processes of its own, report what was found and what went wrong."""
     from specdec_onnx.models.pair import open_pair
+    from specdec_onnx.models.places import locate
     from specdec_onnx.tui.bench.noise import Watch
     from specdec_onnx.tui.bench.output import report, require_writable, write
     from specdec_onnx.tui.compare.page import page, require_charts
     from specdec_onnx.tui.compare.session import figures, gather
     from specdec_onnx.tui.compare.spec import default_places, read_places
     from specdec_onnx.tui.compare.table import tables
-    from specdec_onnx.tui.pairs import locate
 
     positive("--repeat", args.repeat)
     positive("--max-new-tokens", args.max_new_tokens)
@@ -91,8 +93,14 @@ def _lengths(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in text.split(",")}))
 
 
+def _seconds(text: str) -> float:
+    if not 0 < float(text) <= TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return float(text)
+
+
 def _plan(args: argparse.Namespace, pair: "Pair") -> "Plan":
-    from specdec_onnx.runtime.loading import context_limit
+    from specdec_onnx.runtime.footprint import context_limit
     from specdec_onnx.tui.compare.spec import Plan
 
     answer = args.max_new_tokens

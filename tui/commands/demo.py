@@ -3,8 +3,10 @@
 import argparse
 import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
+
+from specdec_onnx.tui.options import THREADS_HELP, positive, text
+from specdec_onnx.tui.streams import shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--small", action="store_true", help="a small model that looks drafts up in the text so far"
     )
-    parser.add_argument("--prompt", metavar="TEXT", help="answer this in place of the built-in prompt")
+    parser.add_argument(
+        "--prompt", type=text, metavar="TEXT", help="answer this in place of the built-in prompt"
+    )
     parser.add_argument(
         "--max-new-tokens",
         type=int,
@@ -62,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="length of the answer (default: %(default)s)",
     )
-    parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 lets ONNX Runtime choose (default)"
-    )
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,11 +74,14 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.markup import escape
 
+    from specdec_onnx.runtime.device import check_threads
     from specdec_onnx.runtime.engine import load
     from specdec_onnx.tui.options import say_measuring
     from specdec_onnx.tui.prepare import prepare
     from specdec_onnx.tui.side_by_side import side_by_side
 
+    positive("--max-new-tokens", args.max_new_tokens)
+    check_threads(args.threads)
     show = LOOKUP if args.small else CODING
     folder = prepare(show.pair)
     print(f"loading {folder}", file=sys.stderr)
@@ -84,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = args.prompt or show.prompt
     _warm_up(engine, show.mode)
     console = Console()
-    console.print(f"\n[bold]prompt[/]  {escape(prompt)}", highlight=False)
+    console.print(f"\n[bold]prompt[/]  {escape(shown(prompt, sys.stdout))}", highlight=False)
     plain = _answer(engine, prompt, "plain", args.max_new_tokens, console)
     fast = _answer(engine, prompt, show.mode, args.max_new_tokens, console)
     console.print(side_by_side(plain, fast))
@@ -105,7 +110,10 @@ def _answer(engine: "Engine", prompt: str, mode: str, most: int, console: "Conso
     from specdec_onnx.tui.bench.prompts import Prompt
 
     console.rule(f"[bold]{mode}", align="left")
-    show = partial(print, end="", flush=True)
+
+    def show(text: str) -> None:
+        print(shown(text, sys.stdout), end="", flush=True)
+
     run = Mode(engine, mode, Parameters(max_new_tokens=most), on_text=show).answer(Prompt("demo", (prompt,)))
     print()
     return run

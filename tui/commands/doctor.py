@@ -1,11 +1,11 @@
 """`specdec doctor`: what this machine offers, and what a pair costs, weighs and promises on it."""
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.tui.options import add_engine_arguments
+from specdec_onnx.tui.streams import as_json
 
 if TYPE_CHECKING:
     from specdec_onnx.models.folder import ModelFolder
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from specdec_onnx.tui.bench.machine import machine
 
     findings: dict[str, Any] = {"machine": machine(), "devices": _devices()}
-    if args.pair:
+    if args.pair is not None:
         from specdec_onnx.tui.options import load_engine
 
         findings["memory"] = _memory(args)
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         print("loading", file=sys.stderr)
         findings["pair"] = _pair(load_engine(args), args.threads)
     if args.json:
-        print(json.dumps(findings, indent=2, ensure_ascii=False))
+        print(as_json(findings, indent=2))
         return 0
     from rich.console import Console
 
@@ -55,17 +55,18 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import asdict
 
     from specdec_onnx.models.pair import open_pair
-    from specdec_onnx.runtime.footprint import available_memory
-    from specdec_onnx.runtime.loading import Loader, context_limit
+    from specdec_onnx.models.places import locate
+    from specdec_onnx.runtime.footprint import footprints
+    from specdec_onnx.runtime.memory import available_memory
     from specdec_onnx.tui.inventory import gigabytes
-    from specdec_onnx.tui.pairs import locate
 
     pair = open_pair(locate(args.pair), args.draft)
-    needs = Loader(context_limit(pair.target, args.context), args.threads).footprints(pair)
+    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+    needs = footprints(models, args.context)
     total, available = sum(need.total for need in needs.values()), available_memory()
     text = gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else "")
-    models = {role: asdict(need) for role, need in needs.items()}
-    return {"text": text, "needed_bytes": total, "available_bytes": available, "models": models}
+    found = {role: asdict(need) for role, need in needs.items()}
+    return {"text": text, "needed_bytes": total, "available_bytes": available, "models": found}
 
 
 def _pair(engine: "Engine", threads: int) -> dict[str, Any]:

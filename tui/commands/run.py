@@ -1,17 +1,21 @@
 """`specdec run`: one prompt in, one answer out."""
 
 import argparse
-import json
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_arguments
+from specdec_onnx.tui.options import MODES, add_engine_arguments, add_sampling_arguments, text
+from specdec_onnx.tui.streams import as_json, input_left, read_input, shown
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.runtime.sampling import Parameters
 
+STDIN = "-"
+_HOW = 'specdec run PAIR "your prompt", or pipe text in'
 CUT = {
     "length": " · cut off by --max-new-tokens",
     "context": " · cut off by the context limit",
@@ -22,8 +26,16 @@ CUT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """PAIR, the prompt, and how to answer it."""
     add_engine_arguments(parser)
-    parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="text piped in is added below it")
-    parser.add_argument("--system", metavar="TEXT", help="instructions that go before the prompt")
+    parser.add_argument(
+        "prompt",
+        nargs="*",
+        default=[],
+        type=text,
+        metavar="PROMPT",
+        help="what to answer; a - in it stands for the text on stdin, which is otherwise read only if there "
+        'is no PROMPT: cat FILE | specdec run PAIR "Explain this file" -',
+    )
+    parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
     parser.add_argument(
         "--raw", action="store_true", help="continue the prompt as it is, without the chat template"
     )
@@ -46,37 +58,64 @@ def run(args: argparse.Namespace) -> int:
 
     if args.raw and args.system:
         raise SpecdecError("--raw and --system exclude each other", "a raw prompt goes to the model as it is")
-    prompt = _prompt(args.prompt, raw=args.raw)
     settings = parameters(args)
-    return _answer(load_engine(args), prompt, settings, args)
+    prompt = _prompt(args.prompt, raw=args.raw)
+    told = _tell_of_unread_input(args.prompt)
+    code = _answer(load_engine(args), prompt, settings, args)
+    if not told:
+        _tell_of_unread_input(args.prompt)  # some write slowly
+    return code
 
 
-def _prompt(given: str | None, *, raw: bool) -> str:
-    """The words of the command line, then what is piped in (to the last newline when raw)."""
-    try:
-        piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
-        text = "\n\n".join(part for part in (given, piped if raw else piped.rstrip("\n")) if part)
-        text.encode()
-    except UnicodeError as error:
-        raise SpecdecError(
-            "the prompt is not UTF-8 text", str(error), "convert it, with iconv for example"
-        ) from error
-    if not text.strip():
-        raise SpecdecError("there is no prompt", fix='specdec run PAIR "your prompt", or pipe text in')
-    return text
+def _prompt(words: Sequence[str], *, raw: bool) -> str:
+    """The words, with the text on stdin in place of a -, or of no words; its last newlines only if raw."""
+    if words.count(STDIN) > 1:
+        raise SpecdecError("PROMPT has more than one -", "stdin can be read only once")
+    if not words and sys.stdin.isatty():
+        raise SpecdecError("there is no prompt", fix=_HOW)
+    parts = []
+    for is_input, group in groupby(words or [STDIN], STDIN.__eq__):
+        part = read_input(raw=raw) if is_input else " ".join(group)
+        if is_input and words and not part.strip():
+            print("nothing came on stdin", file=sys.stderr)
+        parts.append(part.rstrip("\n") if is_input and not raw else part)
+    prompt = "\n\n".join(filter(None, parts))
+    if not prompt.strip():
+        raise SpecdecError("there is no prompt", fix=_HOW)
+    return prompt
+
+
+def _tell_of_unread_input(words: Sequence[str]) -> bool:
+    """Say so where text stands ready on stdin that the prompt does not ask for, and whether it was said."""
+    unread = STDIN not in words and bool(words) and input_left()
+    if unread:
+        print(
+            "the text on stdin is not read: add a - to PROMPT to read it, </dev/null to leave it",
+            file=sys.stderr,
+        )
+    return unread
 
 
 def _answer(engine: "Engine", prompt: str, settings: "Parameters", args: argparse.Namespace) -> int:
     from specdec_onnx.tui.cli import INTERRUPTED
     from specdec_onnx.tui.interrupt import interrupt_cancels
+    from specdec_onnx.tui.progress import Reading
     from specdec_onnx.tui.wording import statistics_line
 
-    steps = engine.stream(prompt, parameters=settings, system=args.system, raw=args.raw, mode=args.mode)
-    with interrupt_cancels(engine.cancel):
+    with interrupt_cancels(engine.cancel), Reading() as reading:
+        steps = engine.stream(
+            prompt,
+            parameters=settings,
+            system=args.system,
+            raw=args.raw,
+            mode=args.mode,
+            on_progress=reading,
+        )
         for step in steps:
+            reading.close()
             if not args.json:
-                print(step.text, end="", flush=True)
-    _finish(engine, as_json=args.json)
+                print(shown(step.text, sys.stdout), end="", flush=True)
+    _finish(engine, whole=args.json)
     print(
         statistics_line(engine.last.statistics) + CUT.get(engine.last.finish_reason or "", ""),
         file=sys.stderr,
@@ -84,9 +123,9 @@ def _answer(engine: "Engine", prompt: str, settings: "Parameters", args: argpars
     return INTERRUPTED if engine.last.finish_reason == "cancelled" else 0
 
 
-def _finish(engine: "Engine", *, as_json: bool) -> None:
+def _finish(engine: "Engine", *, whole: bool) -> None:
     last = engine.last
-    if not as_json:
+    if not whole:
         print("" if last.text.endswith("\n") else "\n", end="", flush=True)
         return
     answer = {
@@ -95,4 +134,4 @@ def _finish(engine: "Engine", *, as_json: bool) -> None:
         "finish_reason": last.finish_reason,
         "statistics": last.statistics.as_dict(),
     }
-    print(json.dumps(answer, ensure_ascii=False))
+    print(as_json(answer))

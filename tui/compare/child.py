@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.bench.memory import peak_memory
+from specdec_onnx.runtime.memory import peak_memory
 from specdec_onnx.tui.channel import first_line, incoming, open_channel, say
 from specdec_onnx.tui.compare.energy import Meter
 from specdec_onnx.tui.compare.prompts import prompt_of

@@ -11,6 +11,7 @@ from specdec_onnx.tui.compare.figures import place_figures, plain_spread
 from specdec_onnx.tui.compare.runner import Outcome, run_place
 from specdec_onnx.tui.compare.spec import Place, Plan
 from specdec_onnx.tui.progress import steps_on_stderr
+from specdec_onnx.tui.safe import printable
 
 if TYPE_CHECKING:
     from specdec_onnx.models.pair import Pair
@@ -43,7 +44,7 @@ def _try(
     found.append(Outcome())
     run_place(plan, place, timeout, found[-1], advance)
     if problem := found[-1].problem:
-        print(f"{place.name}: {problem}", file=sys.stderr)
+        print(printable(f"{place.name}: {problem}"), file=sys.stderr)
 
 
 def figures(

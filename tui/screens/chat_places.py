@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from specdec_onnx.models.places import folder_of
 from specdec_onnx.tui.conversation import titled
-from specdec_onnx.tui.pairs import folder_of
 from specdec_onnx.tui.screens.chat_files import Files
 from specdec_onnx.tui.widgets.job import JobBar
 from specdec_onnx.tui.widgets.turn import VIEWS
