@@ -9,6 +9,7 @@ from support.tokenizer_kinds import export_kind
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.prompt import Prompt
 from specdec_onnx.runtime.transcript import Transcript
 
 
@@ -50,8 +51,8 @@ def test_the_steps_are_what_one_decode_of_the_whole_has_more(llama: Engine, seed
 def test_a_transcript_keeps_the_tokens_of_an_answer_that_begins_with_a_space(llama: Engine) -> None:
     tokenizer, transcript = llama.tokenizer, Transcript(llama.pair.target)
     before, said = tokenizer.encode("word"), [tokenizer.id_of("▁Paris") or 0]
-    transcript.remember("word", before, " Paris", said)
-    assert transcript.encode("word Paris")[: len(before) + 1] == [*before, *said]
+    transcript.remember(Prompt("word", raw=True), before, " Paris", said)
+    assert transcript.encode(Prompt("word Paris", raw=True))[: len(before) + 1] == [*before, *said]
 
 
 @pytest.mark.parametrize(("token", "reason"), [("<|im_start|>", "stop"), ("<|im_end|>", "stop")])
