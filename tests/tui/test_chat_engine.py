@@ -119,10 +119,10 @@ def test_the_chat_opens_a_base_models_text_with_bos(tmp_path: Path) -> None:
     engine, few = opened._engine, replace(SETTINGS, max_new_tokens=4)
     bos = engine.pair.target.bos_token_id
     first = said(opened, Request(ASKED, few)).text
-    begun = engine.last.prompt
+    begun, answer = engine.last.prompt, list(engine.last.tokens)
     assert begun == [bos, *engine.tokenizer.encode("some text\n\n")]
     said(opened, Request(ASKED, few, partial=first))
-    assert engine.last.prompt[: len(begun)] == begun and engine.last.prompt.count(bos or -1) == 1
+    assert engine.last.prompt == [*begun, *answer] and engine.last.prompt.count(bos or -1) == 1
     list(engine.stream("some text\n\n", max_new_tokens=1))
     assert engine.last.prompt == begun
 
