@@ -80,7 +80,7 @@ class Generator:
             proposal = proposer.propose(self.context, limit, self.planner.worth_checking)
         drafted = time.perf_counter()
         emitted, checked = self._check(proposal, rule)
-        if proposer is not None:
+        if proposer is not None and limit > 0:
             proposer.observe(emitted)
         now = time.perf_counter()
         self.planner.observe_round(len(emitted), now - start, len(proposal) + 1, checked)
@@ -93,9 +93,8 @@ class Generator:
         """Run the target over the pending token and the proposal; what it emits, and the pass's seconds."""
         pending = self.context[-1]
         start = time.perf_counter()
-        rows = self.target.decoder.forward([pending, *proposal.tokens])
+        rows = self.target.forward([pending, *proposal.tokens])
         seconds = time.perf_counter() - start
-        self.target.tokens.extend([pending, *proposal.tokens])
         verdict = rule.verify(rows, proposal)
         emitted = [*proposal.tokens[: verdict.accepted], verdict.token]
         self.context.extend(emitted)
