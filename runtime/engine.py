@@ -14,7 +14,7 @@ from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Cancelled, Decoder
-from specdec_onnx.runtime.generator import Generator, Round, Step
+from specdec_onnx.runtime.generator import Generator, Round
 from specdec_onnx.runtime.loading import Loader, context_limit
 from specdec_onnx.runtime.placement import Placement
 from specdec_onnx.runtime.prefill import Progress, Tape
