@@ -80,7 +80,7 @@ class Generator:
             proposal = proposer.propose(self.context, limit, self.planner.worth_checking)
         drafted = time.perf_counter()
         emitted, checked = self._check(proposal, rule)
-        if proposer is not None and limit > 0:
+        if proposer is not None:
             proposer.observe(emitted)
         now = time.perf_counter()
         self.planner.observe_round(len(emitted), now - start, len(proposal) + 1, checked)
