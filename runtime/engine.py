@@ -156,14 +156,14 @@ class Engine:
         """
         self._turns.cancel()
 
-    def forget(self, keep: Sequence[int] = ()) -> None:
+    def forget(self) -> None:
         """Empty the caches, so that the next prompt is prefilled as if it were the first.
 
-        What they share with the beginning of the tokens `keep` stays. Waits for the answers that other threads began.
+        Waits for the answers that other threads began.
         """
         with self._turns.only():
             for tape in self._tapes:
-                tape.keep_prefix(keep)
+                tape.cut(0)
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
         if isinstance(prompt, str):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.steady import rest_or_draft, steady
 from support.tiny import export_tiny_pair
 
 from specdec_onnx.runtime.calibration import Calibration
@@ -27,35 +28,6 @@ PROMPTS = (
     (7, 8, 7, 8, 7, 8, 7),
     (300,),
 )
-
-
-@dataclass
-class ScriptedSwitch:
-    """The draft model is used or rests as told, not as the clock says."""
-
-    on: bool = True
-
-    def idle(self) -> None: ...
-
-    def observe(self, tokens: int, plains: float) -> None: ...
-
-    def gain(self, worth: float) -> float:
-        return 0.5
-
-
-def steady(engine: Engine) -> Engine:
-    """Three tokens are always worth drafting, and a free one goes before the draft model's: no clock, no experience."""
-    for mode in engine.modes:
-        planner: Any = engine.speculation.planner(mode)
-        planner.draft_switch = ScriptedSwitch()
-        planner.worth_drafting = planner.worth_checking = lambda chance, drafted: drafted <= 3
-        planner.gain = lambda chances: float(bool(chances))
-        planner.draft_gain = lambda: 0.5
-    return engine
-
-
-def rest_or_draft(engine: Engine, *, rests: bool) -> None:
-    engine.speculation.planner("auto").draft_switch.on = not rests  # type: ignore[misc]
 
 
 @dataclass

@@ -246,14 +246,6 @@ def test_the_caches_are_emptied_between_answers_only(pair: Engine, threads: Thre
     assert pair.target.length == 0
 
 
-def test_forgetting_keeps_what_is_asked_for(pair: Engine) -> None:
-    pair.generate([1, 2, 3, 4, 5], mode="draft", max_new_tokens=4)
-    pair.forget([1, 2, 3, 9])
-    assert [tape.tokens for tape in pair._tapes] == [[1, 2, 3]] * 2
-    pair.forget()
-    assert [tape.tokens for tape in pair._tapes] == [[], []]
-
-
 Asking = Callable[[Engine], Stream]
 DOORS: dict[str, Asking] = {
     "stream": lambda engine: engine.stream(PROMPT, max_new_tokens=24),
