@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from specdec_onnx.runtime.costs import Curve
 from specdec_onnx.runtime.decoder import Cancelled, Decoder
 from specdec_onnx.runtime.device import check_threads
 from specdec_onnx.runtime.footprint import context_limit
-from specdec_onnx.runtime.generator import Generator, Step
+from specdec_onnx.runtime.generator import Generator, Round
 from specdec_onnx.runtime.loading import Loader
 from specdec_onnx.runtime.placement import Placement
 from specdec_onnx.runtime.prefill import Progress, Tape
@@ -27,6 +28,7 @@ from specdec_onnx.runtime.proposer.suffix import Suffix
 from specdec_onnx.runtime.rules import make_rule
 from specdec_onnx.runtime.sampling import Parameters
 from specdec_onnx.runtime.speculation import Speculation
+from specdec_onnx.runtime.turns import Steps, Stream, Turn, Turns
 
 
 def load(
@@ -63,11 +65,24 @@ def load(
     return Engine(pair, target, profile, (drafter, costs), loader.context, mode, places)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """How an answer is wanted."""
+
+    parameters: Parameters
+    mode: str
+    suffix: Suffix
+
+
 class Engine:
     """A loaded target, its draft if there is one, and their caches; one answer at a time.
 
-    `last` is the newest answer with its statistics, `identity` what the self-test found, `profile` and
+    `last` is the newest answer with its statistics (among threads, ask the stream for its `result`), `identity` what the self-test found, `profile` and
     `draft_cost` what forward passes cost, `placements` where target and draft run.
+
+    Threads may share an engine: their answers queue, in the order in which their first steps are read. A thread that
+    begins an answer overtakes the one it left half-read; a half-read answer of another thread is overtaken when nobody
+    has read on for half a minute. Reading on what was overtaken is a SpecdecError.
     """
 
     def __init__(
@@ -90,7 +105,9 @@ class Engine:
         self.speculation = Speculation(profile.curve, drafter, self._vocab_size)
         self.speculation.planner(mode)
         self.mode, self.modes = mode, self.speculation.modes
-        self._stopped = False
+        drafted = self.speculation.draft
+        self._tapes = [self._tape, *([drafted.tape] if drafted else [])]
+        self._turns = Turns(self._allow, self._interrupt)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -108,19 +125,22 @@ class Engine:
         suffix: Suffix | None = None,
         on_progress: Progress | None = None,
         **fields: Any,
-    ) -> Iterator[Step]:
+    ) -> Stream:
         """Answer `prompt`, one step a round; `fields` override single `parameters`.
 
-        A text is a user's message and goes through the chat template, unless it is `raw` or the model has none; token
-        ids are taken as they are. Only the template can carry a `system` prompt. `on_progress(done, total)` reports
-        prefill. Closing the iterator early, or `cancel`, leaves the engine usable. Raises SpecdecError for a prompt
-        that does not fit.
+        Nothing happens before the first step is read, and that waits for the answers that other threads began. A text
+        is a user's message and goes through the chat template, unless it is `raw` or the model has none; token ids are
+        taken as they are. Only the template can carry a `system` prompt. `on_progress(done, total)` reports prefill.
+        Closing what comes back early, or cancelling it, leaves the engine usable. Raises SpecdecError for a prompt that
+        does not fit.
         """
         tokens = self._tokens(prompt, system, raw)
         parameters = replace(parameters or Parameters(), **fields)
         mode = mode or self.mode
         self.speculation.planner(mode)
-        return self._steps(tokens, parameters, mode, suffix or self.speculation.suffix(), on_progress)
+        ask = _Ask(parameters, mode, suffix or self.speculation.suffix())
+        turn, result = self._turns.ask(), Result(tokens)
+        return Stream(self._steps(turn, result, ask, on_progress), result, partial(self._turns.cancel, turn))
 
     def generate(self, prompt: str | Sequence[int], **ask: Any) -> str:
         """The whole answer as text; takes what `stream` takes."""
@@ -131,18 +151,21 @@ class Engine:
         return Chat(self, system)
 
     def cancel(self) -> None:
-        """End the running answer within one forward pass; may be called from any thread."""
-        self._stopped = True
-        self.target.terminate()
-        if self.speculation.draft is not None:
-            self.speculation.draft.tape.decoder.terminate()
+        """End the running answer within one forward pass; may be called from any thread.
+
+        If none runs, those asked for and not begun yet end before they begin. Answers that wait for the running one go
+        on: `cancel` of what `stream` gave, or of a chat, ends that one and no other.
+        """
+        self._turns.cancel()
 
     def forget(self) -> None:
-        """Empty the caches, so that the next prompt is prefilled as if it were the first."""
-        self._tape.cut(0)
-        if self.speculation.draft is not None:
-            self.speculation.draft.rollback(0)
-            self.speculation.draft.tape.cut(0)
+        """Empty the caches, so that the next prompt is prefilled as if it were the first.
+
+        Waits for the answers that other threads began.
+        """
+        with self._turns.only():
+            for tape in self._tapes:
+                tape.cut(0)
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
         if system is not None:
@@ -166,51 +189,67 @@ class Engine:
             raise SpecdecError(f"a token id is outside the vocabulary of {self._vocab_size}")
         return tokens
 
-    def _steps(
-        self,
-        prompt: list[int],
-        parameters: Parameters,
-        mode: str,
-        suffix: Suffix,
-        on_progress: Progress | None,
-    ) -> Iterator[Step]:
-        start, result = time.perf_counter(), Result(prompt)
-        self._begin(result)
-        rule = make_rule(parameters, self._vocab_size, prompt)
-        suffix.begin(prompt)
-        proposer = self.speculation.proposer(mode, parameters, rule, suffix)
-        generator = Generator(self._tape, self.speculation.planner(mode), self.context)
+    def _steps(self, turn: Turn, result: Result, ask: _Ask, on_progress: Progress | None) -> Steps:
+        generator = Generator(self._tape, self.speculation.planner(ask.mode), self.context)
         eos = frozenset(self.pair.target.eos_token_ids)
-        answer = Answer(generator, self.tokenizer, eos, parameters, result)
-        statistics = result.statistics
+        answer = Answer(generator, self.tokenizer, eos, ask.parameters, result)
         try:
-            statistics.prompt_tokens = len(prompt)
-            statistics.cached_prompt_tokens = generator.prefill(prompt, on_progress)
-            self.speculation.prepare(mode, prompt)
-            statistics.prefill_seconds = time.perf_counter() - start
-            rounds = generator.rounds(proposer, rule, parameters.max_new_tokens, statistics)
-            for step in answer.steps(rounds):
-                if not statistics.first_token_seconds:
-                    statistics.first_token_seconds = time.perf_counter() - start
+            self._turns.begin(turn)
+            self.last = result
+            for step in answer.steps(self._rounds(turn, generator, result, ask, on_progress)):
+                self._tidy(generator)
+                if step.finish_reason:
+                    self._turns.end(turn)  # nobody need read on behind the last step
+                    yield step
+                    return
+                self._turns.pause(turn)
                 yield step
-                self._check_running(result)
+                self._turns.resume(turn)
         except Cancelled:
+            if not generator.context:  # stopped before it began
+                self.last = result
+            self._leave(turn, generator)
             yield answer.cancelled()
+        finally:
+            self._leave(turn, generator)
 
-    def _begin(self, result: Result) -> None:
-        self.last, self._stopped = result, False
-        self.target.resume()
-        if self.speculation.draft is not None:
-            self.speculation.draft.tape.decoder.resume()
-
-    def _check_running(self, result: Result) -> None:
-        """Called between rounds: stop when asked to, and when another answer has taken the engine over."""
-        if self.last is not result:
-            raise SpecdecError(
-                "this answer was overtaken", "the engine began another one", "finish one before the next"
-            )
-        if self._stopped and not result.finish_reason:
+    def _rounds(
+        self, turn: Turn, generator: Generator, result: Result, ask: _Ask, on_progress: Progress | None
+    ) -> Iterator[Round]:
+        """Prefill, then decode; keeps the times."""
+        start, statistics = time.perf_counter(), result.statistics
+        rule = make_rule(ask.parameters, self._vocab_size, result.prompt)
+        ask.suffix.begin(result.prompt)
+        proposer = self.speculation.proposer(ask.mode, ask.parameters, rule, ask.suffix)
+        statistics.prompt_tokens = len(result.prompt)
+        statistics.cached_prompt_tokens = generator.prefill(result.prompt, on_progress)
+        self.speculation.prepare(ask.mode, result.prompt)
+        statistics.prefill_seconds = time.perf_counter() - start
+        if turn.stopped:
             raise Cancelled
+        for round_ in generator.rounds(proposer, rule, ask.parameters.max_new_tokens, statistics):
+            if not statistics.first_token_seconds:
+                statistics.first_token_seconds = time.perf_counter() - start
+            yield round_
+
+    def _leave(self, turn: Turn, generator: Generator) -> None:
+        """End the turn, if it still is."""
+        if self._turns.regain(turn):
+            self._tidy(generator)
+            self._turns.end(turn)
+
+    def _tidy(self, generator: Generator) -> None:
+        """Leave nothing in the caches but the text so far: no draft that fell, no half of a round."""
+        for tape in self._tapes:
+            tape.keep_prefix(generator.context)
+
+    def _allow(self) -> None:
+        for tape in self._tapes:
+            tape.decoder.resume()
+
+    def _interrupt(self) -> None:
+        for tape in self._tapes:
+            tape.decoder.terminate()
 
 
 def _token_ids(prompt: object) -> list[int]:

@@ -93,9 +93,8 @@ class Generator:
         """Run the target over the pending token and the proposal; what it emits, and the pass's seconds."""
         pending = self.context[-1]
         start = time.perf_counter()
-        rows = self.target.decoder.forward([pending, *proposal.tokens])
+        rows = self.target.forward([pending, *proposal.tokens])
         seconds = time.perf_counter() - start
-        self.target.tokens.extend([pending, *proposal.tokens])
         verdict = rule.verify(rows, proposal)
         emitted = [*proposal.tokens[: verdict.accepted], verdict.token]
         self.context.extend(emitted)

@@ -18,7 +18,13 @@ MODES = ("plain", "suffix", "draft", "auto")
 
 
 class Speculation:
-    """The proposers of one engine; each mode has running averages of its own over shared cost curves."""
+    """The proposers of one engine; each mode has running averages of its own over shared cost curves.
+
+    From one answer to the next carries over what was learned about the machine and the pair: costs, acceptance, whether
+    the draft model pays, how far beliefs and matches can be trusted. All of it describes
+    the pair, and what depends on the text follows it within some twenty rounds. What was read carries over only as far as it is equal: caches are compared with the new
+    context, and a store of text belongs to its conversation. Nothing that waits for a verdict carries over.
+    """
 
     def __init__(
         self, target_cost: Curve, draft: tuple[ModelFolder, Decoder, Curve] | None, vocab_size: int

@@ -59,10 +59,7 @@ class Proposer(Protocol):
     name: str
 
     def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
-        """Up to `limit` tokens to follow `context`, which begins with the context of the call before."""
+        """Up to `limit` tokens to follow `context`, whatever the context of the call before was."""
 
     def observe(self, emitted: Sequence[int]) -> None:
-        """Learn from what the target really said right behind the context of the last `propose`."""
-
-    def rollback(self, length: int) -> None:
-        """The context was cut back to `length` tokens and may go on differently."""
+        """Learn from what the target really said right behind the context of the last `propose`, once."""

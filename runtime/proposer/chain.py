@@ -39,8 +39,3 @@ class Chain:
         reached = len(self._lead)
         if not self._rests and list(emitted[:reached]) == self._lead:
             self._draft.observe(emitted[reached:], alone=not reached)
-
-    def rollback(self, length: int) -> None:
-        """The context was cut back to `length` tokens."""
-        self._free.rollback(length)
-        self._draft.rollback(length)

@@ -18,20 +18,26 @@ from specdec_onnx.runtime.sampling import Sampler
 
 
 class DraftModel:
-    """Drafts token by token while another one pays; catches up with the context in one pass."""
+    """Drafts token by token while another one pays; catches up with the context in one pass.
+
+    The tape outlives an answer, so that a conversation is read once; it is compared with the context each time, and
+    what differs is cut. What was learned about the draft's beliefs outlives it too, for each kind of rule by itself:
+    a likeliest token and a drawn one are kept for different reasons. A proposal is judged once, in its own round.
+    """
 
     name = "draft"
 
     def __init__(self, decoder: Decoder) -> None:
         self.tape = Tape(decoder)
-        self._calibration = Calibration()
-        self._known = 0  # the context and the cache agree up to here
+        self._calibrations: dict[type[Rule], Calibration] = {}
         self._proposal = Proposal()
         self._beliefs: list[float] = []
 
     def begin(self, rule: Rule, sampler: Sampler, planner: Planner) -> None:
         """Draft the next answer by its rule, with a sampler over the draft's own columns, as far as it pays."""
         self._rule, self._sampler, self._planner = rule, sampler, planner
+        self._calibration = self._calibrations.setdefault(type(rule), Calibration())
+        self._proposal, self._beliefs = Proposal(), []
 
     def prepare(self, context: Sequence[int]) -> None:
         """Bring the cache to `context` but for its last token; a context that is too long is left alone."""
@@ -43,7 +49,7 @@ class DraftModel:
     ) -> Proposal:
         """Up to `limit` tokens to follow `context`, of which the tokens of `after` at its end are only proposed.
 
-        None when the draft's own context is full.
+        No tokens when the draft's own context is full.
         """
         before, chance = (len(after), prod(after.confidence)) if after else (0, 1.0)
         for token in after.tokens if after else ():
@@ -56,22 +62,18 @@ class DraftModel:
             return self._proposal
         finally:
             self._rule.history.pop(before + len(self._proposal))
-            self._known = min(self._known, len(context) - before)
 
     def observe(self, emitted: Sequence[int], *, alone: bool = True) -> None:
         """Compare the last proposal with what the target said in its place; `alone` if nobody drafted before it."""
-        accepted = 0
-        for drafted, said, belief in zip(self._proposal.tokens, emitted, self._beliefs, strict=False):
+        accepted, proposal, beliefs = 0, self._proposal, self._beliefs
+        self._proposal, self._beliefs = Proposal(), []
+        for drafted, said, belief in zip(proposal.tokens, emitted, beliefs, strict=False):
             self._calibration.observe(belief, drafted == said)
             if drafted != said:
                 break
             accepted += 1
-        if self._beliefs:
-            self._planner.observe_draft(len(self._proposal), accepted, alone=alone)
-
-    def rollback(self, length: int) -> None:
-        """The context was cut back to `length` tokens."""
-        self._known = min(self._known, length)
+        if beliefs:
+            self._planner.observe_draft(len(proposal), accepted, alone=alone)
 
     def _extend(self, unseen: Sequence[int], limit: int, worth: Worth, before: int, chance: float) -> None:
         """Draft until the next token is not worth its pass, or its own chance does not pay for checking it."""
@@ -87,9 +89,7 @@ class DraftModel:
 
     def _unseen(self, context: Sequence[int]) -> Sequence[int]:
         """Cut the cache to what it shares with `context`; the rest, at least the last token, is still to be run."""
-        self._known = min(self.tape.keep_prefix(context, self._known), len(context) - 1)
-        self.tape.cut(self._known)
-        return context[self._known :]
+        return context[self.tape.keep_prefix(context[:-1]) :]
 
     def _pass(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         start = time.perf_counter()

@@ -20,6 +20,9 @@ class Suffix:
 
     Where a text continued in several ways, the most frequent way is taken, among equals the most recent. Rejected
     tokens never enter the store. Several stores may share what they learned about `reliability`.
+
+    A store belongs to one conversation (or to one prompt outside of any): the texts of others never propose here. The
+    context is compared with the text that was followed so far, every time, so that a branch is always noticed.
     """
 
     name = "suffix"
@@ -33,7 +36,7 @@ class Suffix:
 
     def begin(self, context: Sequence[int]) -> None:
         """A new answer: the context is cut back to what it shares with `context`, and goes on with its rest."""
-        self.rollback(common_prefix(self._text, context))
+        self._predicted = []
         self._follow(context)
 
     def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
@@ -56,7 +59,8 @@ class Suffix:
 
     def observe(self, emitted: Sequence[int]) -> None:
         """Learn from what the target said where this proposer would have drafted, drafted or not."""
-        for (token, kind), said in zip(self._predicted, emitted, strict=False):
+        predicted, self._predicted = self._predicted, []
+        for (token, kind), said in zip(predicted, emitted, strict=False):
             self._reliability.observe(kind, token == said)
             if token != said:
                 break
@@ -81,7 +85,7 @@ class Suffix:
         return token, self._reliability.chance(kind)
 
     def _follow(self, context: Sequence[int]) -> None:
-        self.rollback(len(context))
+        self.rollback(common_prefix(self._text, context))
         for token in context[len(self._text) :]:
             self._push(token)
 

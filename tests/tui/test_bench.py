@@ -2,18 +2,28 @@
 
 import json
 import os
+from collections import Counter
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.scripted_engine import ANSWER, ScriptedEngine
+from support.steady import steady
+from support.tiny import export_tiny_pair
 
 from specdec_onnx.runtime.costs import Curve
-from specdec_onnx.tui.bench.contestant import Mode
-from specdec_onnx.tui.bench.measure import measure
+from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.parameters import Parameters
+from specdec_onnx.tui.bench.measure import carried, orders
 from specdec_onnx.tui.bench.prompts import Prompt
+from specdec_onnx.tui.bench.report import summarize
+from specdec_onnx.tui.bench.session import Session
 from specdec_onnx.tui.cli import main
 
+PROMPTS = ("code 0", "code 1", "prose 0", "prose 1")
 ROUND_TRIP = "one two three four five six seven nine"
 
 
@@ -154,9 +164,25 @@ def test_ctrl_c_reports_what_was_measured(engine: ScriptedEngine, capsys: pytest
             raise KeyboardInterrupt
 
     engine.before_step = interrupt
-    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json"]) == 130
+    ask = ["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json", "--isolated"]
+    assert main(ask) == 130
     assert json.loads(Path("out.json").read_text())["prompts"] == 2
     assert "stopped after 2 of 4 prompts" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_the_prompts_that_every_mode_answered(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(number: int) -> None:
+        if len(engine.calls) == 4 + 2 * 16 + 3:  # warm-up, two repeats, and a part of the third
+            raise KeyboardInterrupt
+
+    engine.before_step = interrupt
+    assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json", "--repeat", "3"]) == 130
+    figures = json.loads(Path("out.json").read_text())
+    assert figures["prompts"] == 4 and figures["modes"]["auto"]["identical_to_plain"] == 4
+    assert figures["modes"]["plain"]["drafted_by_position"] == []
+    assert sum(figures["modes"]["draft"]["drafted_by_position"]) == 2 * 4 * 6  # of two repeats
 
 
 def test_ctrl_c_before_anything_was_measured(engine: ScriptedEngine) -> None:
@@ -177,17 +203,75 @@ def test_impossible_options(engine: ScriptedEngine, options: list[str]) -> None:
 
 
 def test_modes_take_turns_at_going_first(engine: ScriptedEngine) -> None:
-    from specdec_onnx.runtime.sampling import Parameters
-
-    prompts = [Prompt("all", (str(number),)) for number in range(2)]
-    list(measure([Mode(engine, mode, Parameters()) for mode in ("plain", "draft")], prompts))  # type: ignore[arg-type]
+    bench("--limit", "2", "--modes", "plain,draft", "--isolated")
     measured = [(call.prompt, call.mode) for call in engine.calls[2:]]
-    assert measured == [("0", "plain"), ("0", "draft"), ("1", "draft"), ("1", "plain")]
+    assert measured == [("code 0", "plain"), ("code 0", "draft"), ("code 1", "draft"), ("code 1", "plain")]
 
 
-def test_every_prompt_starts_from_empty_caches(engine: ScriptedEngine) -> None:
-    bench("--limit", "2")
+def test_isolated_answers_start_from_empty_caches(engine: ScriptedEngine) -> None:
+    settings = bench("--limit", "2", "--isolated")["settings"]
     assert set(range(len(engine.calls))) <= set(engine.forgotten)
+    assert (settings["caches"], settings["order_seed"]) == ("emptied", None)
+
+
+def test_nothing_is_emptied_between_shuffled_prompts(engine: ScriptedEngine) -> None:
+    settings = bench()["settings"]
+    assert set(engine.forgotten) == {0, 4}, "before and after the warm-up"
+    asked = [call.prompt for call in engine.calls[4:]]
+    assert all(prompt != following for prompt, following in pairwise(asked))
+    assert asked[:4] == [PROMPTS[place] for place in settings["order"][0]]
+    assert len({(call.prompt, call.mode) for call in engine.calls[4:]}) == len(asked) == 16
+    assert settings["caches"] == "carried" and settings["order_seed"] == 0
+
+
+def test_the_seed_settles_the_order(engine: ScriptedEngine) -> None:
+    first, again = (bench("--order-seed", "3", "--repeat", "2")["settings"]["order"] for _ in range(2))
+    assert first == again and first[0] != first[1]
+    assert bench("--order-seed", "4", "--repeat", "2")["settings"]["order"] != first
+
+
+def test_a_single_prompt_is_not_answered_from_its_own_cache(engine: ScriptedEngine) -> None:
+    settings = bench("--limit", "1", "--repeat", "2")["settings"]
+    assert set(range(len(engine.calls))) <= set(engine.forgotten)
+    assert settings["caches"] == "emptied"
+
+
+@given(st.integers(2, 15), st.integers(1, 7), st.integers(1, 3), st.integers())
+def test_every_mode_answers_every_prompt_and_none_follows_itself(
+    prompts: int, contestants: int, repeat: int, seed: int
+) -> None:
+    slots = [slot for order in orders(prompts, repeat, seed) for slot in carried(order, contestants)]
+    assert Counter(slots) == dict.fromkeys(product(range(prompts), range(contestants)), repeat)
+    assert all(one[0] != other[0] for one, other in pairwise(slots))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    folder = tmp_path_factory.mktemp("pairs") / "pair"
+    return steady(load(export_tiny_pair(folder, target_format="fp32", seed=5, target_sizes=sizes)))
+
+
+def test_acceptance_is_the_same_with_caches_as_in_use_as_with_emptied_ones(tiny: Engine) -> None:
+    prompts = [
+        Prompt("all", (text,)) for text in ("tea for two", "aa bb aa bb", "the rain", "x", "tea for one")
+    ]
+
+    def found(order_seed: int | None) -> dict[str, tuple[Any, ...]]:
+        session = Session(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
+        modes = summarize(session.rounds(), tiny.modes, comparable=True)
+        kept = (
+            "tokens_per_round",
+            "acceptance_rate",
+            "drafted_by_position",
+            "identical_to_plain",
+            "new_tokens",
+        )
+        return {mode: tuple(figures[name] for name in kept) for mode, figures in modes.items()}
+
+    emptied = found(None)
+    assert emptied["draft"][0] > 1.5 and emptied["auto"][0] > 1.5
+    assert [found(seed) for seed in (0, 1)] == [emptied] * 2
 
 
 def test_conversations_answer_every_turn(engine: ScriptedEngine) -> None:

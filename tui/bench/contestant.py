@@ -40,22 +40,24 @@ class Contestant(Protocol):
         """What its figures are listed under."""
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
-        """Answer every turn of one prompt, from empty caches, with at most `most` tokens a turn."""
+        """Answer every turn of one prompt, with at most `most` tokens a turn."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One of the engine's own modes."""
+    """One of the engine's own modes; `carries` on with the caches as they are, else they are emptied first."""
 
     engine: "Engine"
     name: str
     parameters: "Parameters"
     raw: bool = False
+    carries: bool = False
     on_text: Callable[[str], object] = lambda text: None
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
         """Stream the answers and keep their tokens and statistics."""
-        self.engine.forget()
+        if not self.carries:
+            self.engine.forget()
         settings = replace(self.parameters, max_new_tokens=most) if most else self.parameters
         ask: dict[str, Any] = {"parameters": settings, "mode": self.name}
         conversation = self.engine.chat() if len(prompt.turns) > 1 else None

@@ -1,7 +1,7 @@
 """A benchmark from a loaded engine to its figures."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ from specdec_onnx.runtime.memory import peak_memory
 from specdec_onnx.tui.bench.contestant import Contestant, Mode, Run
 from specdec_onnx.tui.bench.genai import Genai, GenaiMode
 from specdec_onnx.tui.bench.machine import describe_pair, machine
-from specdec_onnx.tui.bench.measure import Round, measure
+from specdec_onnx.tui.bench.measure import Round, Slot, carried, finished, in_turn, measure, orders, warm_up
 from specdec_onnx.tui.bench.noise import Watch, noise
 from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.bench.report import summarize
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """What is measured, and how."""
+    """What is measured, and how: as in use, with the prompts shuffled by `order_seed`, or with emptied caches if None."""
 
     engine: "Engine"
     prompts: Sequence[Prompt]
@@ -29,10 +29,14 @@ class Session:
     parameters: "Parameters"
     raw: bool = False
     repeat: int = 1
+    order_seed: int | None = None
 
     def contestants(self, genai: Genai | None) -> list[Contestant]:
         """The engine's modes and those of the other program."""
-        own: list[Contestant] = [Mode(self.engine, mode, self.parameters, self.raw) for mode in self.modes]
+        carries = self.order_seed is not None
+        own: list[Contestant] = [
+            Mode(self.engine, mode, self.parameters, self.raw, carries) for mode in self.modes
+        ]
         if genai is None:
             return own
         limit = self.parameters.max_new_tokens
@@ -42,19 +46,35 @@ class Session:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt when there are none."""
         from specdec_onnx.tui.progress import steps_on_stderr
 
-        contestants, rounds = self.contestants(genai), list[Round]()
+        contestants = self.contestants(genai)
+        found: dict[int, Round] = {
+            prompt: {contestant.name: [] for contestant in contestants} for prompt in range(len(self.prompts))
+        }
         with steps_on_stderr(len(self.prompts) * len(contestants) * self.repeat) as advance:
 
             def narrate(run: Run) -> None:
                 advance(f"{run.category}, {run.mode}")
 
             try:
-                rounds.extend(measure(contestants, self.prompts, repeat=self.repeat, on_run=narrate))
+                warm_up(contestants, self.prompts[0])
+                self.engine.forget()
+                measure(contestants, self.prompts, self._slots(len(contestants)), found, narrate)
             except KeyboardInterrupt:
-                print(f"stopped after {len(rounds)} of {len(self.prompts)} prompts", file=sys.stderr)
+                print(f"stopped after {len(finished(found))} of {len(self.prompts)} prompts", file=sys.stderr)
+        rounds = finished(found)
         if not rounds:
             raise KeyboardInterrupt
         return rounds
+
+    def _orders(self) -> list[list[int]]:
+        return orders(len(self.prompts), self.repeat, self.order_seed)
+
+    def _slots(self, contestants: int) -> Iterator[Slot]:
+        for turn, order in enumerate(self._orders()):
+            if self.order_seed is None:
+                yield from in_turn(order, contestants, turn)
+            else:
+                yield from carried(order, contestants)
 
     def figures(self, rounds: Sequence[Round], costs: dict[str, float], watch: Watch) -> dict[str, Any]:
         """The contract's JSON, but for what other programs did."""
@@ -74,6 +94,9 @@ class Session:
                 "temperature": parameters.temperature,
                 "seed": parameters.seed,
                 "repeat": self.repeat,
+                "caches": "emptied" if self.order_seed is None else "carried",
+                "order_seed": self.order_seed,
+                "order": self._orders(),
             },
         }
 

@@ -140,8 +140,15 @@ def _ratio_of(found: Mapping[str, Any]) -> str:
     return "" if ratio is None else f": auto is {times(ratio)} as fast as its {found['best_mode']}"
 
 
+def _how_asked(settings: Mapping[str, Any]) -> Text:
+    if settings["caches"] == "emptied":
+        return Text("every answer from empty caches", style="dim")
+    seed = settings["order_seed"]
+    return Text(f"prompts in shuffled order (--order-seed {seed}), nothing emptied between them", style="dim")
+
+
 def _notes(report: Mapping[str, Any]) -> list[Text]:
-    lines = warning_lines(report["noise"]["warnings"])
+    lines = [_how_asked(report["settings"]), *warning_lines(report["noise"]["warnings"])]
     if peak := report["peak_memory_bytes"]:
         lines.insert(0, Text(f"peak memory {gigabytes(peak)}", style="dim"))
-    return [Text(), *lines] if lines else []
+    return [Text(), *lines]

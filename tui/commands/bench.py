@@ -37,6 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the median of N runs counts, and their spread is shown (default: 1)",
     )
     parser.add_argument(
+        "--order-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="prompts are asked in an order shuffled by N, one after the other with the caches as the last one left "
+        "them; no prompt follows itself, so no mode finds its prompt in a cache (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="keep the file's order and empty the caches before every answer (--against does so too: the other "
+        "program starts from empty caches)",
+    )
+    parser.add_argument(
         "--against", choices=OPPONENTS, help="let another installed program answer the same prompts in turn"
     )
     parser.add_argument(
@@ -82,7 +96,9 @@ def run(args: argparse.Namespace) -> int:
     watch = Watch()
     engine = load_engine(args)
     modes = _available(engine, args.modes, against=args.against)
-    session = Session(engine, prompts, modes, settings, args.raw, args.repeat)
+    session = Session(
+        engine, prompts, modes, settings, args.raw, args.repeat, _order_seed(args, len(prompts))
+    )
     costs = forward_costs(engine)
     with _opponent(args, engine) as opponent:
         rounds = session.rounds(opponent)
@@ -93,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
         found = against.figures(opponent, engine, rounds, figures["modes"]["auto"])
         figures["against"] = {args.against: found}
     report(figures, args.json, tables)
-    return 0 if len(rounds) == len(prompts) else 130
+    complete = len(rounds) == len(prompts) and len(rounds[0]["plain"]) == args.repeat
+    return 0 if complete else 130
 
 
 def modes_list(text: str) -> list[str]:
@@ -110,6 +127,11 @@ def _prompts(args: argparse.Namespace) -> "list[Prompt]":
     if args.prompts:
         return read_prompts(args.prompts, limit=args.limit, all_turns=args.all_turns)
     return built_in_prompts(limit=args.limit)
+
+
+def _order_seed(args: argparse.Namespace, prompts: int) -> int | None:
+    """What shuffles the prompts; None where the caches are to be emptied, as a single prompt asks for."""
+    return None if args.isolated or args.against or prompts == 1 else args.order_seed
 
 
 def _available(engine: "Engine", wanted: Sequence[str] | None, *, against: str | None) -> list[str]:

@@ -1,0 +1,215 @@
+"""Answers take turns: an engine has one set of caches, so one answer runs at a time, in the order they were begun.
+
+An answer is begun by reading its first step. It then has the engine until it ends, is closed, dropped or cancelled;
+whoever begins another one meanwhile waits in line. Two rules keep a line from standing still:
+
+- A thread that begins another answer has done with the one it left half-read: that one is overtaken at once (it fails
+  when it is read on). An answer that several threads read in turns is spared this.
+- An answer that nobody has read on for `PATIENCE` seconds is overtaken by the next in line. A long pass is no pause.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from threading import Condition, get_ident
+from weakref import WeakSet
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.answer import Result
+from specdec_onnx.runtime.decoder import Cancelled
+from specdec_onnx.runtime.generator import Step
+
+Steps = Generator[Step, None, None]
+
+PATIENCE = 30.0
+"""Seconds that a half-read answer keeps others waiting."""
+
+_NAP = 1.0  # on Windows, Ctrl-C is seen only when a wait ends
+
+
+class Turn:
+    """One answer's place in line; `stopped` once it was cancelled. Everything else belongs to `Turns`."""
+
+    def __init__(self, number: int, stoppable: bool = True) -> None:
+        self.stopped, self.stoppable = False, stoppable
+        self.number, self.begun_at = (
+            number,
+            number,
+        )  # counts what was asked for: at the asking, at the beginning
+        self.reader, self.shared = get_ident(), False
+        self.paused_since: float | None = None
+
+
+class Turns:
+    """The line before one engine. `interrupt` stops the pass in flight and any later one, until `allow`.
+
+    The lock is held for moments only, never during a pass, and may be taken again by the thread that holds it: a
+    signal handler may cancel, and the garbage collector may drop an answer, at any moment.
+    """
+
+    def __init__(self, allow: Callable[[], None], interrupt: Callable[[], None]) -> None:
+        self.patience = PATIENCE
+        self._allow, self._interrupt = allow, interrupt
+        self._changed = Condition()
+        self._asked: WeakSet[Turn] = WeakSet()
+        self._line: deque[Turn] = deque()
+        self._holder: Turn | None = None
+        self._count = 0
+
+    def ask(self) -> Turn:
+        """A turn for an answer that may be begun later, or never."""
+        turn = self._new()
+        with self._changed:
+            self._asked.add(turn)
+        return turn
+
+    def begin(self, turn: Turn) -> None:
+        """Wait in line. Raises Cancelled if it was stopped meanwhile, SpecdecError inside of a running answer."""
+        with self._changed:
+            self._asked.discard(turn)
+            turn.reader = get_ident()
+            if not turn.stopped:
+                self._leave_behind(turn.reader)
+            self._line.append(turn)
+            try:
+                while not self._may_begin(turn):
+                    self._changed.wait(self._nap())
+            finally:
+                self._line.remove(turn)
+                self._changed.notify_all()
+            if turn.stopped:
+                raise Cancelled
+            self._holder, turn.begun_at = turn, self._count
+            self._allow()
+
+    @contextmanager
+    def only(self) -> Iterator[None]:
+        """A turn for something other than an answer."""
+        turn = self._new(stoppable=False)
+        self.begin(turn)
+        try:
+            yield
+        finally:
+            self.end(turn)
+
+    def pause(self, turn: Turn) -> None:
+        """A step is handed over: nothing runs until the answer is read on."""
+        with self._changed:
+            turn.paused_since = time.monotonic()
+            if self._line:
+                self._changed.notify_all()
+
+    def resume(self, turn: Turn) -> None:
+        """The answer is read on. Raises Cancelled when it was stopped, SpecdecError when it was overtaken."""
+        if turn.stopped:
+            raise Cancelled
+        if not self.regain(turn):
+            raise SpecdecError(
+                "this answer was overtaken", "the engine began another one", "finish one before the next"
+            )
+
+    def regain(self, turn: Turn) -> bool:
+        """Go on with a paused turn, if it is still its turn."""
+        with self._changed:
+            if self._holder is not turn:
+                return False
+            reader, turn.reader, turn.paused_since = turn.reader, get_ident(), None
+            turn.shared |= reader != turn.reader
+            return True
+
+    def end(self, turn: Turn) -> None:
+        """Let the next one begin; nothing happens if it was another's turn."""
+        with self._changed:
+            if self._holder is turn:
+                self._holder = None
+                self._changed.notify_all()
+
+    def cancel(self, turn: Turn | None = None) -> None:
+        """Stop one answer, begun or not; without `turn`, the one that a person who presses Stop means.
+
+        That is the running one, and if its thread has left it half-read to ask for others, these too. When none runs, it
+        is all that was asked for and has not begun.
+        """
+        with self._changed:
+            for one in [turn] if turn is not None else self._meant():
+                one.stopped = one.stoppable
+                if one is self._holder and one.stopped:
+                    self._stop_holder(one)
+            self._changed.notify_all()
+
+    def _stop_holder(self, turn: Turn) -> None:
+        """Stop the pass in flight; an answer that lies half-read needs the engine no more."""
+        if turn.paused_since is None:
+            self._interrupt()
+        else:
+            self._holder = None
+
+    def _new(self, stoppable: bool = True) -> Turn:
+        with self._changed:
+            self._count += 1
+            return Turn(self._count, stoppable)
+
+    def _leave_behind(self, reader: int) -> None:
+        """The thread begins another answer: overtake what it left half-read."""
+        holder = self._holder
+        if holder is None or holder.reader != reader:
+            return
+        if holder.paused_since is None:
+            raise SpecdecError(
+                "an answer cannot be asked for inside of another one",
+                "the engine is busy with that one, in this very thread",
+                "wait for its end, or ask in another thread",
+            )
+        if not holder.shared:
+            self._holder = None
+
+    def _may_begin(self, turn: Turn) -> bool:
+        if turn.stopped:
+            return True
+        if self._line[0] is not turn:
+            return False
+        if self._left_alone() <= 0:
+            self._holder = None
+        return self._holder is None
+
+    def _left_alone(self) -> float:
+        """Seconds until a paused answer is given up; infinite while one is at work."""
+        if self._holder is None or self._holder.paused_since is None:
+            return float("inf")
+        return self._holder.paused_since + self.patience - time.monotonic()
+
+    def _nap(self) -> float:
+        return max(0.0, min(_NAP, self._left_alone()))
+
+    def _meant(self) -> list[Turn]:
+        holder = self._holder
+        if holder is None:
+            return [self._line[0]] if self._line else list(self._asked)
+        if holder.paused_since is None:
+            return [holder]
+        behind = (t for t in self._asked if t.reader == holder.reader and t.number > holder.begun_at)
+        return [holder, *behind]
+
+
+class Stream(Iterator[Step]):
+    """An answer that is read step by step; `result` holds what has come, with its statistics.
+
+    Nothing happens before the first step is read. Dropping the object closes it.
+    """
+
+    def __init__(self, steps: Steps, result: Result, cancel: Callable[[], None]) -> None:
+        self._steps, self.result = steps, result
+        self.cancel = cancel
+        """End this answer within one forward pass, or before it begins; may be called from any thread."""
+
+    def __next__(self) -> Step:
+        return next(self._steps)
+
+    def close(self) -> None:
+        """Read no further; the engine is free for the next one."""
+        self._steps.close()
+
+    def through(self, steps: Steps) -> "Stream":
+        """The same answer, read through `steps`."""
+        return Stream(steps, self.result, self.cancel)
