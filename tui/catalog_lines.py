@@ -6,6 +6,7 @@ from textual.content import Content
 
 from specdec_onnx.tui.inventory import LocalPair, free_memory, gigabytes
 from specdec_onnx.tui.pairs import folder_of
+from specdec_onnx.tui.safe import on_one_line
 
 
 def offered() -> dict[str, Content]:
@@ -27,14 +28,17 @@ def local(pair: LocalPair, speed: float | None, current: bool) -> Content:
     """A pair on this machine: formats, size, memory, measured speed."""
     if pair.problem:
         return Content.assemble(
-            (pair.name, "bold"), "\n  ", (f"can't be opened: {pair.problem}", "$text-error")
+            (on_one_line(pair.name), "bold"),
+            "\n  ",
+            (on_one_line(f"can't be opened: {pair.problem}"), "$text-error"),
         )
     free = free_memory()
     tight = free is not None and pair.memory > free and not current
     memory = f"{gigabytes(pair.memory)} memory" + (f", {gigabytes(free or 0)} are free" if tight else "")
     measured = f"{speed:.0f} tok/s here" if speed else "not measured yet"
     details = f"{pair.formats} · {gigabytes(pair.size)} on disk · {memory} · {measured}"
-    return two_lines(pair.name + ("  (open)" if current else ""), details, "$text-warning" if tight else "")
+    title = on_one_line(pair.name) + ("  (open)" if current else "")
+    return two_lines(title, on_one_line(details), "$text-warning" if tight else "")
 
 
 def two_lines(title: str, details: str, style: str = "") -> Content:

@@ -42,7 +42,7 @@ async def test_a_machine_without_a_model_is_offered_the_catalog(tmp_path: Path) 
         go_on.wait(60)
         folder.mkdir(parents=True)
 
-    app = chat_app(tmp_path, opener=lambda pair, device: session, prepare=prepare)
+    app = chat_app(tmp_path, opener=lambda pair, device, on_measure: session, prepare=prepare)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = screen_of(app)
         offer = screen.query_one("#welcome-list", OptionList)
@@ -78,7 +78,7 @@ async def test_the_prompt_has_the_focus_after_preparing(tmp_path: Path, ending: 
             raise SpecdecError("could not download it", "no network", "try again")
         folder.mkdir(parents=True)
 
-    app = chat_app(tmp_path, opener=lambda pair, device: session, prepare=prepare)
+    app = chat_app(tmp_path, opener=lambda pair, device, on_measure: session, prepare=prepare)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = screen_of(app)
         offer, job = screen.query_one("#welcome-list", OptionList), screen.query_one(JobBar)
@@ -137,7 +137,7 @@ async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Pa
         finally:
             stopped.set()
 
-    app = chat_app(tmp_path, opener=lambda pair, device: ScriptedSession([""]), prepare=prepare)
+    app = chat_app(tmp_path, opener=lambda pair, device, on_measure: ScriptedSession([""]), prepare=prepare)
     async with app.run_test() as pilot:
         screen = screen_of(app)
         await pilot.pause()
@@ -157,7 +157,9 @@ async def test_a_damaged_history_is_announced_and_left_alone(tmp_path: Path) -> 
     home.mkdir()
     damaged = home / "history.sqlite3"
     damaged.write_text("not a database at all " * 100)
-    services = Services.start(lambda pair, device: ScriptedSession([""]), lambda name, folder, report: None)
+    services = Services.start(
+        lambda pair, device, on_measure: ScriptedSession([""]), lambda name, folder, report: None
+    )
     assert services.store.path is None and "left untouched" in services.notice
     services.stop()
     assert damaged.read_text().startswith("not a database")

@@ -7,7 +7,7 @@ import pytest
 from specdec_onnx.tui.conversation import messages
 from specdec_onnx.tui.history.branches import remove, siblings, switch, tip
 from specdec_onnx.tui.history.records import Conversation
-from specdec_onnx.tui.history.search import find, recent
+from specdec_onnx.tui.history.search import END, START, find, recent
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.pieces import Piece
 
@@ -73,7 +73,7 @@ def test_search_finds_unfinished_words_accents_and_titles(store: Store) -> None:
     assert [hit.title for hit in find(store, "boil eg")] == ["Cooking"]
     assert [hit.title for hit in find(store, "cafe")] == ["Cooking"]
     assert {hit.title for hit in find(store, "eggs")} == {"Cooking", "Eggs in code"}
-    assert "[Seven]" in next(hit.snippet for hit in find(store, "seven"))
+    assert f"{START}Seven{END}" in next(hit.snippet for hit in find(store, "seven"))
     assert [hit.title for hit in recent(store)] == ["Eggs in code", "Cooking"]
 
 

@@ -12,6 +12,7 @@ from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.settings import DEFAULTS, DEVICES, FIELDS, Settings
+from specdec_onnx.tui.widgets.inputs import LineInput, TextInput
 
 
 class SettingsScreen(ModalScreen[Settings | None]):
@@ -32,7 +33,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
             box.border_title = "Settings of this conversation"
             box.border_subtitle = "Ctrl+S saves · Esc cancels"
             yield Label("System prompt")
-            yield TextArea(self._settings.system, id="system", tab_behavior="focus", soft_wrap=True)
+            yield TextInput(self._settings.system, id="system", tab_behavior="focus", soft_wrap=True)
             yield Grid(*self._cells(), id="numbers")
             yield Horizontal(
                 Button("Save", variant="primary", id="save", compact=True),
@@ -54,12 +55,12 @@ class SettingsScreen(ModalScreen[Settings | None]):
         )
         for field in FIELDS:
             cells.append(Label(f"{field.label} ({field.hint})"))
-            cells.append(Input(field.show(self._settings), id=field.name, compact=True))
+            cells.append(LineInput(field.show(self._settings), id=field.name, compact=True))
         stops = ", ".join(word.encode("unicode_escape").decode() for word in self._settings.stop)
         return [
             *cells,
             Label("Stop at (commas between; \\n)"),
-            Input(stops, id="stop", compact=True),
+            LineInput(stops, id="stop", compact=True),
         ]
 
     def read(self) -> Settings:
