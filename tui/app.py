@@ -24,7 +24,7 @@ class ChatApp(App[None]):
     """Themes, palette and the end; everything else is on the screens."""
 
     TITLE = "specdec"
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (60, "-wide")]
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (60, "-medium"), (100, "-wide")]
     VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-low"), (14, "-high")]
     CSS_PATH: ClassVar[list[str | PurePath]] = ["app.tcss", "screens/chat.tcss"]
 

@@ -12,7 +12,6 @@ from textual.widgets import Input, Static
 
 from specdec_onnx.tui.widgets.inputs import LineInput
 
-
 SECONDS_TO_CONFIRM = 8
 
 

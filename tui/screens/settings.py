@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.settings import DEFAULTS, DEVICES, FIELDS, Settings
+from specdec_onnx.tui.settings import DEFAULTS, DEVICES, FIELDS, Settings, read_stops, show_stops
 from specdec_onnx.tui.widgets.inputs import LineInput, TextInput
 
 
@@ -56,7 +56,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
         for field in FIELDS:
             cells.append(Label(f"{field.label} ({field.hint})"))
             cells.append(LineInput(field.show(self._settings), id=field.name, compact=True))
-        stops = ", ".join(word.encode("unicode_escape").decode() for word in self._settings.stop)
+        stops = show_stops(self._settings.stop)
         return [
             *cells,
             Label("Stop at (commas between; \\n)"),
@@ -68,10 +68,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
         values: dict[str, Any] = {
             field.name: field.read(self.query_one(f"#{field.name}", Input).value) for field in FIELDS
         }
-        words = self.query_one("#stop", Input).value.split(",")
-        values["stop"] = tuple(
-            word.strip().replace("\\n", "\n").replace("\\t", "\t") for word in words if word.strip()
-        )
+        values["stop"] = read_stops(self.query_one("#stop", Input).value)
         values["system"] = self.query_one("#system", TextArea).text.strip()
         values["device"] = self.query_one(Select).value
         return replace(self._settings, **values)

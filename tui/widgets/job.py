@@ -16,10 +16,13 @@ from textual.widgets import Button, ProgressBar, Static
 from specdec_onnx.tui.inventory import gigabytes
 from specdec_onnx.tui.safe import on_one_line
 from specdec_onnx.tui.services import Preparer
+from specdec_onnx.tui.wording import percent
 
 FRAMES = 10
 BYTES = 1 << 20
 """A total from here on is one of bytes: no work has so many steps."""
+WIDE = 76
+"""Cells from which on there is room for all figures."""
 SECONDS = 5.0
 """The speed is that of this long."""
 SHORTEST = 0.5
@@ -38,17 +41,18 @@ class Pace:
         self._what = ""
         self._seen = deque[tuple[float, int]]()
 
-    def figures(self, what: str, done: int, total: int) -> str:
-        """`412 MB of 1.1 GB · 12 MB/s · 0:58 left`, of steps `5 of 24`; empty before there is a total."""
+    def figures(self, what: str, done: int, total: int, *, short: bool = False) -> str:
+        """`412 MB of 1.1 GB · 12 MB/s · 0:58 left`, short `37 % · 12 MB/s`; of steps `5 of 24`; before there is a
+        total, nothing."""
         if not total:
             return ""
-        speed = self._speed(what, done)
         if total < BYTES:
             return f"{done} of {total}"
-        parts = [f"{gigabytes(done)} of {gigabytes(total)}"]
+        speed = self._speed(what, done)
+        parts = [percent(done / total) if short else f"{gigabytes(done)} of {gigabytes(total)}"]
         if speed > 0 and done < total:
             minutes, seconds = divmod(int((total - done) / speed), 60)
-            parts += [f"{gigabytes(int(speed))}/s", f"{minutes}:{seconds:02} left"]
+            parts += [f"{gigabytes(int(speed))}/s", *([] if short else [f"{minutes}:{seconds:02} left"])]
         return " · ".join(parts)
 
     def _speed(self, what: str, done: int) -> float:
@@ -140,7 +144,8 @@ class JobBar(Horizontal):
     def _draw(self) -> None:
         what, done, total = self._latest
         self.query_one("#job-text", Static).update(on_one_line(what))
-        self.query_one("#job-figures", Static).update(self._pace.figures(what, done, total))
+        figures = self._pace.figures(what, done, total, short=self.size.width < WIDE)
+        self.query_one("#job-figures", Static).update(figures)
         bar = self.query_one("#job-bar", ProgressBar)
         bar.update(total=total or None, progress=done)
 

@@ -22,10 +22,7 @@ NO_MODEL = (
     "No model is on this machine yet. Choose one to download and prepare; after that everything works offline.\n"
     "Tab goes to the list, Enter starts. You can also open a folder of your own: specdec chat FOLDER"
 )
-MEASURING = (
-    "Opened here for the first time: what its passes cost on this machine is measured now, which takes some seconds\n"
-    "and is then known."
-)
+MEASURING = "Opened here for the first time: how fast it is on this machine is measured now, only this once."
 
 
 class Welcome(Vertical):
