@@ -17,6 +17,8 @@ from specdec_onnx.tui.services import Services
 from specdec_onnx.tui.settings import Settings
 
 FEW_COLOURS = (None, "standard")
+WIDTHS, HEIGHTS = [(0, "-narrow"), (60, "-medium"), (100, "-wide")], [(0, "-low"), (14, "-high")]
+"""Classes that a screen has from so many cells on, for the style sheets."""
 DEFAULT_THEME, ANSI_THEME = "textual-dark", "ansi-dark"
 
 
@@ -24,8 +26,7 @@ class ChatApp(App[None]):
     """Themes, palette and the end; everything else is on the screens."""
 
     TITLE = "specdec"
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (60, "-medium"), (100, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-low"), (14, "-high")]
+    HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = WIDTHS, HEIGHTS
     CSS_PATH: ClassVar[list[str | PurePath]] = ["app.tcss", "screens/chat.tcss"]
 
     def __init__(self, services: Services, *, device: str = "cpu", open_latest: bool = False) -> None:

@@ -36,7 +36,7 @@ class Settings(Parameters):
 
 def _with(settings: Settings, name: str, value: Any) -> Settings:
     default = getattr(DEFAULTS, name)
-    if name in OWN and type(value) is not type(default) or name == "device" and value not in DEVICES:
+    if (name in OWN and type(value) is not type(default)) or (name == "device" and value not in DEVICES):
         return settings
     try:
         return replace(settings, **{name: value})

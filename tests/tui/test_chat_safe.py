@@ -202,8 +202,21 @@ async def test_a_typed_text_is_wrapped_by_what_is_shown(tmp_path: Path) -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["<http://a/%1b", "%07", "%9b>", "&#27;", "&#13;", "&#x202e;", "&#8232;", "`", "```\n", "[a](", ")"]
-            + ["![", "](x%1b)", "\x1b", "\x9b", "\n", "\n\n", "| a |\n|--|\n|", "* ", "word "]
+            [
+                *(
+                    "<http://a/%1b",
+                    "%07",
+                    "%9b>",
+                    "&#27;",
+                    "&#13;",
+                    "&#x202e;",
+                    "&#8232;",
+                    "`",
+                    "```\n",
+                    "[a](",
+                ),
+                *(")", "![", "](x%1b)", "\x1b", "\x9b", "\n", "\n\n", "| a |\n|--|\n|", "* ", "word "),
+            ]
         ),
         max_size=12,
     ).map("".join)

@@ -121,15 +121,39 @@ def test_what_is_found_by_title_and_text_comes_first(store: Store) -> None:
 
 @pytest.mark.parametrize("words", ["好き", "🎉", "itchhik", "hitchhiker 銀河"])
 def test_parts_of_words_are_found_where_no_word_begins_so(store: Store, words: str) -> None:
-    exchange(store, store.create("t", "", {}), "私は東京が好きです 🎉", "The Hitchhiker's Guide 銀河ヒッチハイク")
+    exchange(
+        store, store.create("t", "", {}), "私は東京が好きです 🎉", "The Hitchhiker's Guide 銀河ヒッチハイク"
+    )
     assert len(find(store, words)) == 1
 
 
 @pytest.mark.parametrize(
     "typed",
-    ["\0", "riv\0er", '"', '"" "', "river AND", "river OR", "NOT river", "river -story", "((river", "river*)"]
-    + ["NEAR/2(", "col : river", "^river", "{river}", "🎉" * 3000, "river " * 2000, "x" * 70_000]
-    + [" ".join(f"w{number}" for number in range(3000)), "\ud800", "%" * 60_000, "'; DROP TABLE turn; --"],
+    [
+        *(
+            "\0",
+            "riv\0er",
+            '"',
+            '"" "',
+            "river AND",
+            "river OR",
+            "NOT river",
+            "river -story",
+            "((river",
+            "river*)",
+        ),
+        *(
+            "NEAR/2(",
+            "col : river",
+            "^river",
+            "{river}",
+            "🎉" * 3000,
+            "river " * 2000,
+            "x" * 70_000,
+            "\ud800",
+        ),
+        *(" ".join(f"w{number}" for number in range(3000)), "%" * 60_000, "'; DROP TABLE turn; --"),
+    ],
     ids=range(21),
 )
 def test_no_search_is_an_error(store: Store, typed: str) -> None:

@@ -143,8 +143,10 @@ class JobBar(Horizontal):
 
     def _draw(self) -> None:
         what, done, total = self._latest
-        self.query_one("#job-text", Static).update(on_one_line(what))
-        figures = self._pace.figures(what, done, total, short=self.size.width < WIDE)
+        short = self.size.width < WIDE
+        shown = what.removeprefix("downloading ") if short else what
+        self.query_one("#job-text", Static).update(on_one_line(shown))
+        figures = self._pace.figures(what, done, total, short=short)
         self.query_one("#job-figures", Static).update(figures)
         bar = self.query_one("#job-bar", ProgressBar)
         bar.update(total=total or None, progress=done)
