@@ -6,15 +6,19 @@ from pathlib import PurePath
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from specdec_onnx.tui.commands_table import COMMANDS
 from specdec_onnx.tui.home import preferences_path
+from specdec_onnx.tui.safe import on_one_line, printable
 from specdec_onnx.tui.screens.chat import ChatScreen
 from specdec_onnx.tui.services import Services
 from specdec_onnx.tui.settings import Settings
 
 FEW_COLOURS = (None, "standard")
+WIDTHS, HEIGHTS = [(0, "-narrow"), (60, "-medium"), (100, "-wide")], [(0, "-low"), (14, "-high")]
+"""Classes that a screen has from so many cells on, for the style sheets."""
 DEFAULT_THEME, ANSI_THEME = "textual-dark", "ansi-dark"
 
 
@@ -22,6 +26,7 @@ class ChatApp(App[None]):
     """Themes, palette and the end; everything else is on the screens."""
 
     TITLE = "specdec"
+    HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = WIDTHS, HEIGHTS
     CSS_PATH: ClassVar[list[str | PurePath]] = ["app.tcss", "screens/chat.tcss"]
 
     def __init__(self, services: Services, *, device: str = "cpu", open_latest: bool = False) -> None:
@@ -47,6 +52,24 @@ class ChatApp(App[None]):
 
     def _remember_theme(self, theme: str) -> None:
         self.services.preferences.theme = theme
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a message; what it quotes can't reach the terminal as a command."""
+        super().notify(
+            printable(message),
+            title=on_one_line(title),
+            severity=severity,
+            timeout=timeout,
+            markup=markup,
+        )
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action of the chat, then Textual's own but those that ours replace."""

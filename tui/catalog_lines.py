@@ -7,6 +7,7 @@ from textual.content import Content
 from specdec_onnx.models.places import folder_of
 from specdec_onnx.runtime.memory import available_memory
 from specdec_onnx.tui.inventory import LocalPair, gigabytes
+from specdec_onnx.tui.safe import on_one_line
 
 
 def offered() -> dict[str, Content]:
@@ -28,14 +29,17 @@ def local(pair: LocalPair, speed: float | None, current: bool) -> Content:
     """A pair on this machine: formats, size, memory, measured speed."""
     if pair.problem:
         return Content.assemble(
-            (pair.name, "bold"), "\n  ", (f"can't be opened: {pair.problem}", "$text-error")
+            (on_one_line(pair.name), "bold"),
+            "\n  ",
+            (on_one_line(f"can't be opened: {pair.problem}"), "$text-error"),
         )
     free = available_memory()
     tight = free is not None and pair.memory > free and not current
     memory = f"{gigabytes(pair.memory)} memory" + (f", {gigabytes(free or 0)} are available" if tight else "")
     measured = f"{speed:.0f} tok/s here" if speed else "not measured yet"
     details = f"{pair.formats} · {gigabytes(pair.size)} on disk · {memory} · {measured}"
-    return two_lines(pair.name + ("  (open)" if current else ""), details, "$text-warning" if tight else "")
+    title = on_one_line(pair.name) + ("  (open)" if current else "")
+    return two_lines(title, on_one_line(details), "$text-warning" if tight else "")
 
 
 def two_lines(title: str, details: str, style: str = "") -> Content:

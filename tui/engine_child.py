@@ -1,6 +1,6 @@
 """The engine's process: loads a pair, then answers what comes in as JSON lines until the chat closes the pipe.
 
-Its messages, one key each: ready, failed, progress, round, ended; the chat's: reply, cancel.
+Its messages, one key each: measuring, ready, failed, progress, round, ended; the chat's: reply, cancel.
 """
 
 import os
@@ -56,7 +56,9 @@ class Engine:
 
     def _load(self) -> None:
         try:
-            self._session = session = open_session(**self._plan)
+            self._session = session = open_session(
+                **self._plan, on_measure=lambda: self._say("measuring", True)
+            )
         except Exception as error:  # noqa: BLE001 - the chat shows it
             self._say("failed", as_message(error))
             os._exit(0)

@@ -1,7 +1,7 @@
 """The engine in a process of its own, so that the screen never waits for it: reading a tokenizer holds Python's lock
 for half a second, and a driver that crashes takes its process along."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -23,8 +23,8 @@ class EngineProcess:
     context: int
     exactness: str
 
-    def __init__(self, plan: Mapping[str, Any]) -> None:
-        self._plan = plan
+    def __init__(self, plan: Mapping[str, Any], on_measure: Callable[[], None]) -> None:
+        self._plan, self._on_measure = plan, on_measure
         self._counts: Mapping[str, Any] = {}
         self._start()
 
@@ -33,7 +33,9 @@ class EngineProcess:
         child.tell(self._plan)
         self._child = child  # from here on `cancel` reaches it, which must come behind the plan
         try:
-            ready = self._next()["ready"]
+            while "ready" not in (message := self._next()):
+                self._on_measure()
+            ready = message["ready"]
         except BaseException:
             self._child.close()
             raise
@@ -88,9 +90,14 @@ class EngineProcess:
 
 
 def open_process(
-    pair: str, device: str, *, draft: str | None = None, threads: int = 0, context: int | None = None
+    pair: str,
+    device: str,
+    on_measure: Callable[[], None] = lambda: None,
+    *,
+    draft: str | None = None,
+    threads: int = 0,
+    context: int | None = None,
 ) -> EngineProcess:
     """Load a pair in a process of its own; SpecdecError when it can't be run here."""
-    return EngineProcess(
-        {"pair": pair, "device": device, "draft": draft, "threads": threads, "context": context}
-    )
+    plan = {"pair": pair, "device": device, "draft": draft, "threads": threads, "context": context}
+    return EngineProcess(plan, on_measure)

@@ -1,6 +1,6 @@
 """The one place of the chat that touches the engine; it runs in the engine's process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,13 @@ class EngineSession:
 
 
 def open_session(
-    pair: str, device: str, *, draft: str | None = None, threads: int = 0, context: int | None = None
+    pair: str,
+    device: str,
+    on_measure: Callable[[], None] | None = None,
+    *,
+    draft: str | None = None,
+    threads: int = 0,
+    context: int | None = None,
 ) -> EngineSession:
     """Load a pair; SpecdecError when it can't be run here."""
     from specdec_onnx.models.pair import open_pair
@@ -97,5 +103,7 @@ def open_session(
     # Reading a tokenizer keeps every other Python thread waiting, so that comes before stepping back.
     models = open_pair(pair, draft)
     step_back()
-    engine = load(models.path, draft=draft, device=device, threads=threads, context=context)
+    engine = load(
+        models.path, draft=draft, device=device, threads=threads, context=context, on_measure=on_measure
+    )
     return EngineSession(engine, Path(pair).resolve().name)

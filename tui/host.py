@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
@@ -24,6 +24,8 @@ class State:
     session: Session | None = None
     error: BaseException | None = None
     since: float = 0.0
+    measuring: bool = False
+    """Loading takes longer, as what passes cost on this machine isn't known yet."""
 
     @property
     def loading(self) -> bool:
@@ -60,8 +62,15 @@ class Host:
         if self.state is not wanted:
             return
         self._let_go()
+
+        def measuring() -> None:
+            nonlocal wanted
+            if self.state is wanted:
+                self.state = wanted = replace(wanted, measuring=True)
+                self.changed()
+
         try:
-            self._loaded = self._opener(wanted.pair, wanted.device)
+            self._loaded = self._opener(wanted.pair, wanted.device, measuring)
             loaded = State(wanted.pair, wanted.device, session=self._loaded)
             set_modules_aside()
         except Exception as error:  # noqa: BLE001 - whatever went wrong is shown, the chat goes on

@@ -89,5 +89,5 @@ class Session(Protocol):
         """Give back what the pair holds; it answers nothing more."""
 
 
-Opener = Callable[[str, str], Session]
-"""(pair folder, device) -> Session; slow, runs in the engine's thread."""
+Opener = Callable[[str, str, Callable[[], None]], Session]
+"""(pair folder, device, told before measuring) -> Session; slow, runs in the engine's thread."""

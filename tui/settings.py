@@ -1,6 +1,8 @@
 """What one conversation is set to: system prompt, sampling, device, speculation."""
 
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -34,7 +36,7 @@ class Settings(Parameters):
 
 def _with(settings: Settings, name: str, value: Any) -> Settings:
     default = getattr(DEFAULTS, name)
-    if name in OWN and type(value) is not type(default):
+    if (name in OWN and type(value) is not type(default)) or (name == "device" and value not in DEVICES):
         return settings
     try:
         return replace(settings, **{name: value})
@@ -89,3 +91,36 @@ FIELDS = (
     Field("frequency_penalty", "Frequency penalty", "0 is off", -10, 10),
     Field("seed", "Seed", "empty is random", 0, 2**63 - 1, whole=True, optional=True),
 )
+
+
+_SIGNS = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", ",": "\\,"}
+_MEANT = {sign[1]: character for character, sign in _SIGNS.items()}
+
+
+def show_stops(stops: Sequence[str]) -> str:
+    """Stop strings as one line of text, with commas between them."""
+    return ", ".join(_shown(stop) for stop in stops)
+
+
+def _shown(stop: str) -> str:
+    last = len(stop) - 1
+    return "".join(
+        _SIGNS.get(c) or (c if c.isprintable() and (c != " " or 0 < at < last) else f"\\u{{{ord(c):x}}}")
+        for at, c in enumerate(stop)
+    )
+
+
+def read_stops(text: str) -> tuple[str, ...]:
+    """What `show_stops` makes, and what people type: `END, \\n\\n`."""
+    words = [word.strip() for word in re.findall(r"(?:\\.|[^,\\]|\\$)+", text)]
+    return tuple(_ESCAPE.sub(_meant, word) for word in words if word)
+
+
+_ESCAPE = re.compile(r"\\u\{([0-9a-fA-F]{1,6})\}|\\(.)")
+
+
+def _meant(escape: re.Match[str]) -> str:
+    code, letter = escape.groups()
+    if code and int(code, 16) <= sys.maxunicode:
+        return chr(int(code, 16))
+    return _MEANT.get(letter, escape[0]) if letter else escape[0]

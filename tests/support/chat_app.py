@@ -36,7 +36,7 @@ def chat_app(
         folder.mkdir(parents=True, exist_ok=True)
         pairs = [folder]
     store = Store(home / "history.sqlite3")
-    host = Host(opener or (lambda pair, device: session))  # type: ignore[arg-type, return-value]
+    host = Host(opener or (lambda pair, device, on_measure: session))  # type: ignore[arg-type, return-value]
     preferences = Preferences(theme="textual-dark")
     services = Services(host, store, Recorder(store), preferences, prepare, pairs, notice)
     return ChatApp(services, open_latest=open_latest)

@@ -2,7 +2,7 @@
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -111,7 +111,7 @@ async def test_a_question_asked_while_loading_is_answered_then(tmp_path: Path) -
     loaded = threading.Event()
     session = ScriptedSession(["at last"])
 
-    def opener(pair: str, device: str) -> ScriptedSession:
+    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         loaded.wait(10)
         return session
 
@@ -133,7 +133,7 @@ async def test_a_question_can_be_taken_back_while_loading(tmp_path: Path) -> Non
     loaded = threading.Event()
     session = ScriptedSession(["never"])
 
-    def opener(pair: str, device: str) -> ScriptedSession:
+    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         loaded.wait(10)
         return session
 
@@ -191,7 +191,7 @@ async def test_the_prompt_is_drawn_again_only_when_something_changed(
 
 
 async def test_a_pair_that_fails_to_open_says_why(tmp_path: Path) -> None:
-    def opener(pair: str, device: str) -> ScriptedSession:
+    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         raise SpecdecError("the graph is broken", "it was cut short", "export it again")
 
     app = chat_app(tmp_path, ScriptedSession([""]), opener=opener)
@@ -237,7 +237,7 @@ async def test_markup_and_escapes_in_a_question_are_plain_text(tmp_path: Path) -
 async def test_a_pair_that_could_not_be_opened_is_tried_again_with_the_next_question(tmp_path: Path) -> None:
     tries: list[str] = []
 
-    def opener(pair: str, device: str) -> ScriptedSession:
+    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         tries.append(pair)
         if len(tries) == 1:
             raise SpecdecError("The engine has ended.", "killed", "Ask again.")

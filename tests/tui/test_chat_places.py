@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+from rich.cells import cell_len
 from support.chat_app import answered, chat_app, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
+from support.snapshots import screen_text
 from textual.widgets import Input, OptionList, TextArea
 from textual.widgets._toast import Toast
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.history.search import recent
 from specdec_onnx.tui.inventory import LocalPair, gigabytes, measured_speeds
@@ -221,6 +225,54 @@ async def test_a_message_never_covers_the_prompt(tmp_path: Path) -> None:
         await until(lambda: app.screen.query_one(Toast).region.height)
         assert not app.screen.query_one(Toast).region.overlaps(screen.prompt.region)
         assert not app.screen.query_one(Toast).region.overlaps(screen.query_one("#statistics").region)
+
+
+@pytest.mark.parametrize("size", [(100, 30), (80, 24), (60, 20)])
+async def test_a_message_never_covers_a_dialog(tmp_path: Path, size: tuple[int, int]) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        screen = screen_of(app)
+        screen.report(SpecdecError("The device can't be used.", "It lacks a driver. " * 4, "Get one. " * 4))
+        await pilot.press("f2")
+        await until(lambda: isinstance(app.screen, SettingsScreen))
+        await until(lambda: app.screen.query(Toast) and app.screen.query_one(Toast).region.height > 2)
+        await pilot.pause(0.2)
+        dialog = app.screen.query_one(".dialog")
+        assert dialog.region.height >= 12
+        assert not app.screen.query_one(Toast).region.overlaps(dialog.region)
+
+
+async def test_on_a_tiny_terminal_prompt_and_conversation_have_the_room(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["line\n\n" * 20]))
+    async with app.run_test(size=(40, 10)) as pilot:
+        screen = await talked(app, "日本語の質問 and a question that is much longer than a line")
+        screen.prompt.fill("line\n" * 20)
+        await pilot.pause(0.2)
+        assert screen.transcript.region.height >= 4 and screen.prompt.region.height <= 5
+        screen.prompt.fill("")
+        await pilot.pause(0.2)
+        assert screen.transcript.region.height == 6 and screen.prompt.region.bottom == 10
+        assert screen.query_one("#top").region.height == 1
+        top = screen_text(app).splitlines()[0]
+        assert cell_len(top) <= 40 and "scripted" in top and top.endswith(" %") and "日" in top
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause(0.2)
+        assert screen.query_one("#statistics").region.height == 1
+
+
+@pytest.mark.parametrize("key", ["f1", "f2", "f5", "ctrl+o", "ctrl+f", "ctrl+p"])
+async def test_every_dialog_opens_and_closes_on_a_tiny_terminal(tmp_path: Path, key: str) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test(size=(40, 10)) as pilot:
+        screen = await talked(app, "First")
+        await pilot.press(key)
+        await until(lambda: len(app.screen_stack) == 2)
+        await pilot.pause(0.1)
+        for size in ((5, 3), (1, 1), (40, 10)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.1)
+        await pilot.press("escape")
+        await until(lambda: app.screen is screen)
 
 
 async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:

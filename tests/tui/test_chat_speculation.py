@@ -5,6 +5,7 @@ from pathlib import Path
 
 from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
+from support.snapshots import screen_text
 from textual.widgets import Static
 
 from specdec_onnx.tui.figures import answer_note, figures, meter, sparkline
@@ -174,6 +175,28 @@ async def test_the_comparison_runs_both_ways_on_the_same_prompt(tmp_path: Path) 
         assert plain.settings.temperature == fast.settings.temperature == 0
         await pilot.press("escape")
         assert len(screen.conversation.line) == 2, "the comparison leaves the conversation alone"
+
+
+async def test_the_comparison_says_how_far_each_answer_is(tmp_path: Path) -> None:
+    session = ScriptedSession([WORDS])
+    app = chat_app(tmp_path, session)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await answered(app)
+        session._hold = 0
+        session.go_on.clear()
+        await pilot.press("f5")
+        await until(lambda: "reading the prompt: 1 of 1 tok" in screen_text(app))
+        assert "waits for plain" in screen_text(app)
+        assert "1 of 2: plain answers, at most 1,024 tok" in screen_text(app)
+        session._hold = 1
+        session.go_on.set()
+        await until(lambda: "8 tok · " in screen_text(app))
+        session.go_on.clear()
+        await until(lambda: "4 of 8 tok · " in screen_text(app))
+        assert "2 of 2: speculative answers" in screen_text(app)
+        session.go_on.set()
+        await until(lambda: "identical" in screen_text(app))
+        assert [str(side.border_subtitle)[:8] for side in app.screen.query(".side")] == ["8 tok · "] * 2
 
 
 class Differing(ScriptedSession):

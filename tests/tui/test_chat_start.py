@@ -1,6 +1,7 @@
 """The first minute: no model, a download, a damaged history, few colours, every action in the palette."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from rich.color import ColorSystem
 from support.chat_app import chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
+from support.snapshots import screen_text
 from textual import events
 from textual.widgets import Button, OptionList, ProgressBar, Static
 
@@ -21,7 +23,7 @@ from specdec_onnx.tui.commands_table import COMMANDS
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.preferences import Preferences
 from specdec_onnx.tui.services import Services
-from specdec_onnx.tui.widgets.job import JobBar
+from specdec_onnx.tui.widgets.job import JobBar, Pace
 from specdec_onnx.tui.widgets.welcome import Welcome
 
 
@@ -42,7 +44,7 @@ async def test_a_machine_without_a_model_is_offered_the_catalog(tmp_path: Path) 
         go_on.wait(60)
         folder.mkdir(parents=True)
 
-    app = chat_app(tmp_path, opener=lambda pair, device: session, prepare=prepare)
+    app = chat_app(tmp_path, opener=lambda pair, device, on_measure: session, prepare=prepare)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = screen_of(app)
         offer = screen.query_one("#welcome-list", OptionList)
@@ -78,7 +80,7 @@ async def test_the_prompt_has_the_focus_after_preparing(tmp_path: Path, ending: 
             raise SpecdecError("could not download it", "no network", "try again")
         folder.mkdir(parents=True)
 
-    app = chat_app(tmp_path, opener=lambda pair, device: session, prepare=prepare)
+    app = chat_app(tmp_path, opener=lambda pair, device, on_measure: session, prepare=prepare)
     async with app.run_test(size=(80, 24)) as pilot:
         screen = screen_of(app)
         offer, job = screen.query_one("#welcome-list", OptionList), screen.query_one(JobBar)
@@ -137,7 +139,7 @@ async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Pa
         finally:
             stopped.set()
 
-    app = chat_app(tmp_path, opener=lambda pair, device: ScriptedSession([""]), prepare=prepare)
+    app = chat_app(tmp_path, opener=lambda pair, device, on_measure: ScriptedSession([""]), prepare=prepare)
     async with app.run_test() as pilot:
         screen = screen_of(app)
         await pilot.pause()
@@ -152,12 +154,116 @@ async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Pa
         await until(lambda: not job.display)
 
 
+@pytest.mark.parametrize("keys", [("tab", "enter"), ("escape", "escape"), ("tab", "escape", "escape")])
+async def test_a_download_is_cancelled_from_the_prompt_by_tab_or_by_escape_twice(
+    tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    stopped = threading.Event()
+
+    def prepare(name: str, folder: Path, report: Report) -> None:
+        try:
+            while not stopped.wait(0.01):
+                report("downloading model.gguf", 1, 2)
+        finally:
+            stopped.set()
+
+    app = chat_app(tmp_path, ScriptedSession(["fine"]), prepare=prepare)
+    async with app.run_test() as pilot:
+        screen = screen_of(app)
+        screen.get_pair("slow")
+        assert screen.focused is screen.prompt
+        *first, last = keys
+        await pilot.press(*first)
+        await pilot.pause(0.1)
+        assert not stopped.is_set(), "one press of Esc may be meant for something else"
+        await pilot.press(last)
+        await until(stopped.is_set)
+        await until(lambda: not screen.query_one(JobBar).display)
+
+
+async def test_escape_stops_an_answer_before_it_asks_about_a_download(tmp_path: Path) -> None:
+    stopped = threading.Event()
+
+    def prepare(name: str, folder: Path, report: Report) -> None:
+        while not stopped.wait(0.01):
+            report("downloading model.gguf", 1, 2)
+
+    app = chat_app(tmp_path, ScriptedSession(["word " * 40], hold_after=2), prepare=prepare)
+    async with app.run_test() as pilot:
+        screen = await under_way(app)
+        screen.get_pair("slow")
+        await pilot.press("escape", "escape")
+        await idle(app)
+        assert screen.query_one(JobBar).running
+        stopped.set()
+
+
+@pytest.mark.parametrize("size", [(100, 30), (80, 24), (60, 20), (40, 10)])
+async def test_a_download_says_what_how_far_and_how_fast_and_keeps_its_cancel(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    done = threading.Event()
+
+    def prepare(name: str, folder: Path, report: Report) -> None:
+        for number in range(10_000):
+            report("downloading a-model-of-some-size.gguf", 40_000_000 + number * 100_000, 1_100_000_000)
+            if done.wait(0.01):
+                return
+
+    app = chat_app(tmp_path, ScriptedSession(["fine"]), prepare=prepare)
+    async with app.run_test(size=size):
+        screen = screen_of(app)
+        screen.get_pair("some")
+        await until(lambda: "MB/s" in screen_text(app))
+        line = next(line for line in screen_text(app).splitlines() if "MB/s" in line)
+        assert (
+            re.search(r"^ +(downloading )?a-m.* +(\d+ MB of 1.1 GB|\d+ %) · \d+ MB/s", line)
+            and "Cancel" in line
+        )
+        assert (" left" in line) == (size[0] >= 80)
+        assert screen.query_one("#job-cancel").region.right <= size[0]
+        done.set()
+
+
+def test_the_speed_is_that_of_the_last_seconds() -> None:
+    now = 0.0
+    pace = Pace(lambda: now)
+    assert pace.figures("getting x", 0, 0) == ""
+    assert pace.figures("a", 0, 2_000_000_000) == "0 MB of 2.0 GB"
+    for now in range(1, 21):
+        figures = pace.figures("a", int(now) * 10_000_000, 2_000_000_000)
+    assert figures == "200 MB of 2.0 GB · 10 MB/s · 3:00 left"
+    now = 30
+    assert pace.figures("a", 400_000_000, 2_000_000_000) == "400 MB of 2.0 GB · 20 MB/s · 1:20 left"
+    assert pace.figures("b", 1_000_000, 2_000_000_000) == "1 MB of 2.0 GB", "another file has its own speed"
+    assert pace.figures("preparing layers", 5, 24) == "5 of 24"
+    assert pace.figures("a", 1_000_000_000, 2_000_000_000, short=True) == "50 %"
+
+
+async def test_the_first_load_of_a_pair_says_that_it_measures_once(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
+        on_measure()
+        go_on.wait(60)
+        return ScriptedSession(["fine"])
+
+    app = chat_app(tmp_path, ScriptedSession([""]), opener=opener)
+    async with app.run_test(size=(100, 30)):
+        await until(lambda: "measuring scripted-pair on this machine, only this once" in screen_text(app))
+        await until(lambda: "Opened here for the first time" in screen_text(app))
+        go_on.set()
+        await until(lambda: "measur" not in screen_text(app))
+
+
 async def test_a_damaged_history_is_announced_and_left_alone(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     damaged = home / "history.sqlite3"
     damaged.write_text("not a database at all " * 100)
-    services = Services.start(lambda pair, device: ScriptedSession([""]), lambda name, folder, report: None)
+    services = Services.start(
+        lambda pair, device, on_measure: ScriptedSession([""]), lambda name, folder, report: None
+    )
     assert services.store.path is None and "left untouched" in services.notice
     services.stop()
     assert damaged.read_text().startswith("not a database")
@@ -252,6 +358,7 @@ import asyncio, sys
 from pathlib import Path
 from support.chat_app import answered, chat_app, until
 from support.scripted_session import ScriptedSession
+from support.snapshots import screen_text
 
 async def main():
     app = chat_app(Path({str(tmp_path)!r}), ScriptedSession(["# One\\n\\n```python\\nprint(1)\\n```\\n\\n- two\\n"]))

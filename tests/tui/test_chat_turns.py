@@ -10,6 +10,7 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
 from textual.widgets import Button
+from textual.widgets._footer import FooterKey
 from textual.widgets._toast import Toast
 
 from specdec_onnx.tui import clipboard
@@ -18,6 +19,7 @@ from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.markdown.blocks import Block
 from specdec_onnx.tui.markdown.look import Look
 from specdec_onnx.tui.markdown.render import rendered
+from specdec_onnx.tui.screens.ask import Twice
 from specdec_onnx.tui.screens.chat import ChatScreen
 from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.lines import Line
@@ -135,6 +137,64 @@ async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:
         assert len(screen.query(QuestionView)) == 1
         await press(app, pilot, "ctrl+t", "up", "delete", "delete")
         assert texts(screen) == [] and not screen.transcript.display
+
+
+def test_each_press_has_its_own_time_to_be_confirmed_in() -> None:
+    now = 0.0
+    twice = Twice(lambda: now)
+    assert not twice.again("turn")
+    now = 7.0
+    assert not twice.again("other"), "a press for something else is a first one"
+    now = 8.5
+    assert twice.again("other"), "the end of the first press's time does not end that of the second"
+    assert not twice.again("other"), "a third press asks again"
+    now = 17.0
+    assert not twice.again("other"), "too late"
+    twice.forget()
+    assert not twice.again("other")
+
+
+async def test_an_old_press_to_delete_does_not_take_back_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specdec_onnx.tui.screens.ask.SECONDS_TO_CONFIRM", 1.0)
+    app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app, "First", "Second")
+        await press(app, pilot, "ctrl+t", "d", "up", "d")
+        await pilot.pause(0.7)
+        await press(app, pilot, "up", "d")
+        await pilot.pause(0.6)
+        await press(app, pilot, "d")
+        assert texts(screen) == ["First"]
+
+
+async def test_a_conversation_is_deleted_when_asked_twice(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one"]))
+    async with app.run_test():
+        screen = await answered(app, "First")
+        await screen.action_delete_conversation()
+        assert texts(screen) == ["First", "one"]
+        await screen.action_delete_conversation()
+        assert texts(screen) == [] and app.services.store.latest() is None
+
+
+@pytest.mark.parametrize("width", [120, 100, 80, 60, 40])
+async def test_the_footer_shows_whole_keys_only_those_of_a_selected_turn_first(
+    tmp_path: Path, width: int
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one"]))
+    async with app.run_test(size=(width, 24)) as pilot:
+        screen = await answered(app)
+        for keys in ((), ("ctrl+t",), ("escape",)):
+            await pilot.press(*keys)
+            await pilot.pause(0.2)
+            shown = [key for key in screen.query(FooterKey) if not key.has_class("-command-palette")]
+            palette = screen.query_one("FooterKey.-command-palette")
+            assert shown and all(key.region.right <= palette.region.x for key in shown)
+            assert (shown[0].description == "Copy") == (keys == ("ctrl+t",))
+        await pilot.resize_terminal(150, 24)
+        await until(lambda: len(screen.query(FooterKey)) == 8)
 
 
 async def test_a_click_selects_a_turn_and_a_letter_acts_on_it(

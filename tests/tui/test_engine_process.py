@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def test_an_engine_that_hangs_keeps_nobody_waiting(pair: Path) -> None:
     process = session._child.process
     process.send_signal(signal.SIGSTOP)
     long = Request([{"role": "user", "content": "word " * 200_000}], SETTINGS)
-    host, reply = Host(lambda pair, device: session), Reply(1, long)
+    host, reply = Host(lambda pair, device, on_measure: session), Reply(1, long)
     host.open("it")
     host.answer(reply)
     while not reply._started:
@@ -181,7 +181,7 @@ async def test_the_chat_goes_on_after_its_engine_crashed(tmp_path: Path, pair: P
 def test_a_pair_is_let_go_of_before_the_next_is_loaded() -> None:
     opened: list[ScriptedSession] = []
 
-    def opener(pair: str, device: str) -> ScriptedSession:
+    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         assert all(session.closed for session in opened)
         opened.append(ScriptedSession([pair]))
         return opened[-1]

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specdec_onnx.tui.conversation import messages
 from specdec_onnx.tui.history.branches import remove, siblings, switch, tip
 from specdec_onnx.tui.history.records import Conversation
-from specdec_onnx.tui.history.search import find, recent
+from specdec_onnx.tui.history.search import END, START, find, recent
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.pieces import Piece
 
@@ -73,8 +75,98 @@ def test_search_finds_unfinished_words_accents_and_titles(store: Store) -> None:
     assert [hit.title for hit in find(store, "boil eg")] == ["Cooking"]
     assert [hit.title for hit in find(store, "cafe")] == ["Cooking"]
     assert {hit.title for hit in find(store, "eggs")} == {"Cooking", "Eggs in code"}
-    assert "[Seven]" in next(hit.snippet for hit in find(store, "seven"))
+    assert f"{START}Seven{END}" in next(hit.snippet for hit in find(store, "seven"))
     assert [hit.title for hit in recent(store)] == ["Eggs in code", "Cooking"]
+
+
+def test_a_conversation_is_found_by_its_best_turn(store: Store) -> None:
+    long = "and so on " * 200
+    good = store.create("One", "", {})
+    exchange(store, good, "river", f"{long} river {long}")
+    exchange(store, good, f"{long} river", f"{long} river {long}")
+    middling = store.create("Two", "", {})
+    exchange(store, middling, "x", f"a river {long[:300]}")
+    hits = find(store, "river")
+    assert [hit.title for hit in hits] == ["One", "Two"]
+    assert hits[0].snippet == f"{START}river{END}"
+    question = store.turn(hits[0].turn or 0)
+    assert question is not None and question.text == "river"
+
+
+def test_one_conversation_with_many_hits_hides_no_other(store: Store) -> None:
+    chatty = store.create("Chatty", "", {})
+    for _ in range(30):
+        exchange(store, chatty, "river", "river")
+    exchange(store, store.create("Other", "", {}), "x", "and a river in a longer text")
+    assert {hit.title for hit in find(store, "river", limit=5)} == {"Chatty", "Other"}
+
+
+def test_a_title_does_not_come_before_a_better_text(store: Store) -> None:
+    exchange(store, store.create("Rivers of Spain", "", {}), "Which are the longest?", "Tagus and Ebro")
+    exchange(store, store.create("Talk", "", {}), "rivers", "Rivers, rivers, rivers.")
+    for number in range(3):
+        exchange(store, store.create(f"Rivers {number}", "", {}), "Hello", "Hi")
+    found = [hit.title for hit in find(store, "rivers")]
+    assert set(found[:2]) == {"Talk", "Rivers 2"}, "the best text and the newest title, then the other titles"
+    assert sorted(found[2:]) == ["Rivers 0", "Rivers 1", "Rivers of Spain"]
+    assert [hit.title for hit in find(store, "spain rivers")] == ["Rivers of Spain"], "in any order"
+
+
+def test_what_is_found_by_title_and_text_comes_first(store: Store) -> None:
+    exchange(store, store.create("About rivers", "", {}), "About rivers", "They flow.")
+    exchange(store, store.create("Rivers", "", {}), "Hello", "Hi")
+    exchange(store, store.create("Talk", "", {}), "x", "a word about rivers and about much else")
+    assert next(hit.title for hit in find(store, "rivers about")) == "About rivers"
+
+
+@pytest.mark.parametrize("words", ["好き", "🎉", "itchhik", "hitchhiker 銀河"])
+def test_parts_of_words_are_found_where_no_word_begins_so(store: Store, words: str) -> None:
+    exchange(
+        store, store.create("t", "", {}), "私は東京が好きです 🎉", "The Hitchhiker's Guide 銀河ヒッチハイク"
+    )
+    assert len(find(store, words)) == 1
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *(
+            "\0",
+            "riv\0er",
+            '"',
+            '"" "',
+            "river AND",
+            "river OR",
+            "NOT river",
+            "river -story",
+            "((river",
+            "river*)",
+        ),
+        *(
+            "NEAR/2(",
+            "col : river",
+            "^river",
+            "{river}",
+            "🎉" * 3000,
+            "river " * 2000,
+            "x" * 70_000,
+            "\ud800",
+        ),
+        *(" ".join(f"w{number}" for number in range(3000)), "%" * 60_000, "'; DROP TABLE turn; --"),
+    ],
+    ids=range(21),
+)
+def test_no_search_is_an_error(store: Store, typed: str) -> None:
+    exchange(store, store.create("t", "", {}), "tell me a river story", "text")
+    assert len(find(store, typed)) <= 1
+
+
+@given(st.text(max_size=60))
+def test_no_typing_is_an_error(typed: str) -> None:
+    store = Store(None)
+    exchange(store, store.create(typed.encode(errors="replace").decode(), "", {}), "a river", "text")
+    find(store, typed)
+    store.close()
 
 
 @pytest.mark.parametrize("words", ['"', "a OR", "NEAR(", "col:x", "*", "100%_!", "-x", "()"])

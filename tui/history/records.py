@@ -39,7 +39,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A line of the history list; `snippet` marks a match with [brackets]."""
+    """A line of the history list; `snippet` marks a match as `search` says."""
 
     id: str
     title: str

@@ -8,6 +8,8 @@ from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.tui.safe import printable
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
@@ -138,5 +140,8 @@ def _plainer(children: "list[Token]") -> "Iterator[Token]":
         if token.type == "image":
             token.type, token.tag, token.children = "text", "", None
             token.content = f"{token.content} ({token.attrs['src']})"
+        token.content = printable(
+            token.content
+        )  # `&#13;` and `<http://x/%1b>` have become control characters
         if not (bare and token.type in ("link_open", "link_close")):
             yield token

@@ -13,8 +13,10 @@ from specdec_onnx.tui.reply import Reply
 from specdec_onnx.tui.screens.chat_base import ChatBase
 from specdec_onnx.tui.session import Request
 from specdec_onnx.tui.why import why_nothing_drafted
+from specdec_onnx.tui.widgets.job import JobBar
 
 FRAMES = 25
+GIVING_UP = "Esc again does. What has come is kept for the next time."
 FRAMES_PER_SAVE = 10
 
 
@@ -139,11 +141,15 @@ class Answering(ChatBase):
             self.notify(str(error), title=type(error).__name__, severity="error", timeout=12, markup=False)
 
     async def action_stop(self) -> None:
-        """Stop the answer and keep what came; else leave editing; else go back to the prompt."""
+        """Stop the answer and keep what came; else leave editing; else go back to the prompt; from there, pressed
+        twice, give up a download."""
+        job, at_prompt = self.query_one(JobBar), self.focused in (self.prompt, self.query_one("#job-cancel"))
         if self.reply is not None:
             self.reply.cancel()
         elif self.editing is not None:
             self.editing = None
             self.prompt.fill(self.draft)
+        elif job.running and at_prompt and self.confirmed(job, "Give this download up?", GIVING_UP):
+            job.give_up()
         self.prompt.focus()
         self.refresh_prompt()

@@ -6,16 +6,18 @@ from typing import cast
 from textual.app import ComposeResult
 from textual.css.query import NoMatches
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from specdec_onnx.tui.conversation import OpenConversation
 from specdec_onnx.tui.figures import tokens_used
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.safe import on_one_line
+from specdec_onnx.tui.screens.ask import SECONDS_TO_CONFIRM, Twice
 from specdec_onnx.tui.services import Services
 from specdec_onnx.tui.settings import Settings
 from specdec_onnx.tui.why import limits, why_plain
-from specdec_onnx.tui.widgets.bars import StatisticsBar, TopBar
+from specdec_onnx.tui.widgets.bars import KeyBar, StatisticsBar, TopBar
 from specdec_onnx.tui.widgets.job import JobBar
 from specdec_onnx.tui.widgets.prompt import Prompt
 from specdec_onnx.tui.widgets.transcript import Transcript
@@ -32,19 +34,22 @@ class ChatBase(Screen[None]):
         self.reply: Reply | None = None
         self.editing: Turn | None = None
         self.draft = ""
+        self._twice = Twice()
 
     def compose(self) -> ComposeResult:
-        """One line, the conversation, the prompt, two lines."""
+        """One line, the conversation, the prompt, two or three lines."""
         yield TopBar(id="top")
-        notice = Static(self.services.notice, id="notice", markup=False)
+        notice = Static(on_one_line(self.services.notice), id="notice", markup=False)
         notice.display = bool(self.services.notice)
         yield notice
         yield Welcome(self.services, id="welcome")
         yield Transcript(self.conversation_place, id="transcript")
-        yield JobBar(self.services.prepare, id="job")
         yield Prompt(self.recall, id="prompt")
+        yield JobBar(
+            self.services.prepare, id="job"
+        )  # behind the prompt, so that Tab goes from there to Cancel
         yield StatisticsBar(id="statistics")
-        yield Footer(compact=True)
+        yield KeyBar(compact=True)
 
     def keep_focus(self) -> None:
         """Watch what has the keyboard; Textual leaves it with nothing when that is hidden or removed."""
@@ -81,6 +86,14 @@ class ChatBase(Screen[None]):
             return [turn.text for turn in self.conversation.line if turn.role == "user"]
         rows = self.services.store.rows("SELECT text FROM turn WHERE role = 'user' ORDER BY id DESC LIMIT 50")
         return [cast(str, row[0]) for row in reversed(rows)]
+
+    def confirmed(self, what: object, question: str, how: str) -> bool:
+        """Ask with the first press, agree with the second."""
+        if self._twice.again(what):
+            self.app.clear_notifications()
+            return True
+        self.notify(how, title=question, timeout=SECONDS_TO_CONFIRM)
+        return False
 
     def mode(self) -> str:
         """How the next answer is decoded."""
@@ -147,8 +160,9 @@ class ChatBase(Screen[None]):
         if state.loading and self.reply is not None and self.reply.first:
             return f"answering; {state.label} is opened then"
         if state.loading:
-            waiting = "; the answer starts then" if self.busy else "; you can already type"
-            return f"loading {state.label}{waiting}"
+            waiting = "the answer starts then" if self.busy else "you can already type"
+            doing = f"measuring {state.label} on this machine, only this once" if state.measuring else ""
+            return f"{doing or f'loading {state.label}'}; {waiting}"
         if self.reply is None or self.reply.first:
             return "answering" if self.reply else ""
         if self.reply.reading is None:

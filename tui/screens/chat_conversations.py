@@ -69,9 +69,12 @@ class Conversations(TurnActions):
         self.refresh_bars()
 
     async def action_delete_conversation(self) -> None:
-        """Remove the conversation with all its branches."""
-        if self.conversation.stored is not None and self.ready():
-            self.services.store.delete(self.conversation.stored.id)
+        """Remove the conversation with all its branches, when asked twice."""
+        stored = self.conversation.stored
+        if stored is None or not self.ready():
+            return
+        if self.confirmed(stored.id, "Delete the whole conversation?", "The same again deletes it."):
+            self.services.store.delete(stored.id)
             await self.action_new()
 
     async def ask(self, question: str, value: str = "") -> str | None:

@@ -11,14 +11,11 @@ from specdec_onnx.tui.screens.chat_answering import Answering
 
 UNFINISHED = (None, "cancelled", "length", "error")
 
-SECONDS_TO_CONFIRM = 8
-
 
 class TurnActions(Answering):
     """Each action takes the focused turn, or else the last one it fits."""
 
     _copied: tuple[int, int] = (0, 0)
-    _doomed: int | None = None
 
     def chosen(self, role: Role | None = None) -> Turn | None:
         """The focused turn (or its question or answer), else the last turn of that role."""
@@ -86,20 +83,12 @@ class TurnActions(Answering):
         turn = self.chosen()
         if turn is None or not self.ready():
             return
-        if self._doomed != turn.id:
-            self._doomed = turn.id
-            self.set_timer(SECONDS_TO_CONFIRM, self._spare)
-            title = "Delete this turn and all after it?"
-            self.notify("The same again deletes it.", title=title, timeout=SECONDS_TO_CONFIRM)
+        if not self.confirmed(turn.id, "Delete this turn and all after it?", "The same again deletes it."):
             return
-        self.app.clear_notifications()
         self.conversation.remove(turn)
         await self.transcript.keep(self.conversation.line)
         self.refresh_bars()
         self.prompt.focus()
-
-    def _spare(self) -> None:
-        self._doomed = None
 
     async def action_branch(self, offset: int) -> None:
         """Show another version of the focused turn, else of the last turn that has several."""

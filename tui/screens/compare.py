@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from specdec_onnx.tui.host import Host
 from specdec_onnx.tui.reply import Reply
+from specdec_onnx.tui.safe import on_one_line, printable
 from specdec_onnx.tui.session import Message, Request
 from specdec_onnx.tui.settings import Settings
 from specdec_onnx.tui.widgets.token_view import token_content
@@ -21,6 +22,7 @@ from specdec_onnx.tui.wording import rate
 FRAMES = 10
 SIDES = ("plain", "auto")
 TITLES = {"plain": "plain", "auto": "speculative"}
+WAITING = {"plain": "starting", "auto": "waits for plain"}
 
 
 class CompareScreen(ModalScreen[None]):
@@ -39,12 +41,13 @@ class CompareScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Two columns and the verdict."""
         with Vertical(classes="dialog tall") as box:
-            box.border_title = Content(f"A/B: {self._question}")
+            box.border_title = Content(f"A/B: {on_one_line(self._question)}")
             box.border_subtitle = "Esc closes"
             with Horizontal(id="sides"):
                 for mode in SIDES:
                     with VerticalScroll(id=mode, classes="side") as side:
                         side.border_title = TITLES[mode]
+                        side.border_subtitle = WAITING[mode]
                         yield Static("", classes="side-text")
             yield Static("", id="verdict")
 
@@ -76,7 +79,27 @@ class CompareScreen(ModalScreen[None]):
     def _draw(self, reply: Reply) -> None:
         side = self.query_one(f"#{reply.request.mode}", VerticalScroll)
         side.query_one(Static).update(token_content(reply.pieces))
-        side.border_subtitle = speed(reply) if reply.pieces else "reading the prompt"
+        side.border_subtitle = self._progress(reply)
+        if not reply.finished:
+            self.query_one("#verdict", Static).update(self._overview())
+
+    def _progress(self, reply: Reply) -> str:
+        """How far an answer is; the second has the length of the first, as far as anyone knows."""
+        if not reply.pieces:
+            done, total = reply.reading or (0, 0)
+            return f"reading the prompt: {done:,} of {total:,} tok" if total else "reading the prompt"
+        new = f"{reply.statistics()['new_tokens']:,}"
+        first = self.replies[0]
+        if reply is not first and not reply.finished:
+            new += f" of {first.statistics()['new_tokens']:,}"
+        return f"{new} tok · {speed(reply)}"
+
+    def _overview(self) -> Content:
+        number = len(self.replies)
+        return Content.assemble(
+            (f"{number} of {len(SIDES)}: {TITLES[SIDES[number - 1]]} answers", "bold"),
+            (f", at most {self._requests[0].settings.max_new_tokens:,} tok", "$text-muted"),
+        )
 
     def action_leave(self) -> None:
         """Stop what still runs."""
@@ -95,7 +118,7 @@ def speed(reply: Reply) -> str:
 def verdict(replies: Sequence[Reply], *, sampled: bool) -> Content:
     """Both times, the ratio, and whether the texts are the same."""
     if (failed := next((reply.error for reply in replies if reply.error is not None), None)) is not None:
-        return Content.assemble((str(failed), "$text-error"))
+        return Content.assemble((printable(str(failed)), "$text-error"))
     if len(replies) < len(SIDES):
         return Content("stopped")
     plain, fast = (reply.statistics() for reply in replies)

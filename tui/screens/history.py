@@ -13,9 +13,11 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specdec_onnx.tui.history.records import Summary
-from specdec_onnx.tui.history.search import find
+from specdec_onnx.tui.history.search import END, START, find
 from specdec_onnx.tui.history.store import Store
-from specdec_onnx.tui.screens.ask import AskScreen
+from specdec_onnx.tui.safe import on_one_line, printable
+from specdec_onnx.tui.screens.ask import SECONDS_TO_CONFIRM, AskScreen, Twice
+from specdec_onnx.tui.widgets.inputs import LineInput
 
 
 class HistoryScreen(ModalScreen[str | None]):
@@ -33,14 +35,14 @@ class HistoryScreen(ModalScreen[str | None]):
         super().__init__()
         self._store = store
         self._found: list[Summary] = []
-        self._doomed = ""
+        self._twice = Twice()
 
     def compose(self) -> ComposeResult:
         """Typing searches, arrows choose."""
         with Vertical(classes="dialog tall") as box:
             box.border_title = "History"
             box.border_subtitle = "Enter opens · Ctrl+R renames · Ctrl+D twice deletes · Esc closes"
-            yield Input(placeholder="words in titles, questions and answers", id="words")
+            yield LineInput(placeholder="words in titles, questions and answers", id="words")
             yield OptionList(id="found")
 
     def on_mount(self) -> None:
@@ -50,6 +52,7 @@ class HistoryScreen(ModalScreen[str | None]):
     @on(Input.Changed)
     def typed(self, event: Input.Changed) -> None:
         """Search as one types."""
+        self._twice.forget()
         self.search(event.value)
 
     def search(self, words: str, keep: int = 0) -> None:
@@ -80,7 +83,7 @@ class HistoryScreen(ModalScreen[str | None]):
     def action_move(self, step: int) -> None:
         """Walk the list without leaving the search field."""
         entries = self.query_one(OptionList)
-        self._doomed = ""
+        self._twice.forget()
         if step > 0:
             entries.action_cursor_down()
         else:
@@ -101,12 +104,15 @@ class HistoryScreen(ModalScreen[str | None]):
         """The first press asks, the second deletes."""
         if (summary := self.marked()) is None:
             return
-        if self._doomed != summary.id:
-            self._doomed = summary.id
+        if not self._twice.again(summary.id):
             self.notify(
-                "Ctrl+D again deletes it for good.", title=summary.title, severity="warning", markup=False
+                "Ctrl+D again deletes it for good.",
+                title=summary.title,
+                severity="warning",
+                timeout=SECONDS_TO_CONFIRM,
             )
             return
+        self.app.clear_notifications()
         self._store.delete(summary.id)
         self._again()
 
@@ -122,9 +128,8 @@ class HistoryScreen(ModalScreen[str | None]):
 def line(summary: Summary) -> Content:
     """Title, then age, length and the words that matched."""
     details = f"{clock(summary.updated)} · {summary.turns} turns"
-    found = " ".join(summary.snippet.split())
-    parts = [(summary.title, "bold"), ("\n  ", ""), (details, "$text-muted")]
-    return Content.assemble(*parts, *matched(found))
+    parts = [(on_one_line(summary.title), "bold"), ("\n  ", ""), (details, "$text-muted")]
+    return Content.assemble(*parts, *matched(summary.snippet))
 
 
 def clock(seconds: float) -> str:
@@ -133,10 +138,10 @@ def clock(seconds: float) -> str:
 
 
 def matched(snippet: str) -> list[tuple[str, str]]:
-    """The snippet with its [matches] marked."""
+    """The snippet with its matches marked."""
     if not snippet:
         return []
     parts: list[tuple[str, str]] = [(" · ", "$text-muted")]
-    for number, piece in enumerate(snippet.replace("]", "[").split("[")):
-        parts.append((piece, "bold underline" if number % 2 else "$text-muted"))
+    for number, piece in enumerate(" ".join(snippet.split()).replace(END, START).split(START)):
+        parts.append((printable(piece), "bold underline" if number % 2 else "$text-muted"))
     return parts

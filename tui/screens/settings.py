@@ -11,7 +11,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.settings import DEFAULTS, DEVICES, FIELDS, Settings
+from specdec_onnx.tui.settings import DEFAULTS, DEVICES, FIELDS, Settings, read_stops, show_stops
+from specdec_onnx.tui.widgets.inputs import LineInput, TextInput
 
 
 class SettingsScreen(ModalScreen[Settings | None]):
@@ -32,7 +33,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
             box.border_title = "Settings of this conversation"
             box.border_subtitle = "Ctrl+S saves · Esc cancels"
             yield Label("System prompt")
-            yield TextArea(self._settings.system, id="system", tab_behavior="focus", soft_wrap=True)
+            yield TextInput(self._settings.system, id="system", tab_behavior="focus", soft_wrap=True)
             yield Grid(*self._cells(), id="numbers")
             yield Horizontal(
                 Button("Save", variant="primary", id="save", compact=True),
@@ -54,12 +55,12 @@ class SettingsScreen(ModalScreen[Settings | None]):
         )
         for field in FIELDS:
             cells.append(Label(f"{field.label} ({field.hint})"))
-            cells.append(Input(field.show(self._settings), id=field.name, compact=True))
-        stops = ", ".join(word.encode("unicode_escape").decode() for word in self._settings.stop)
+            cells.append(LineInput(field.show(self._settings), id=field.name, compact=True))
+        stops = show_stops(self._settings.stop)
         return [
             *cells,
             Label("Stop at (commas between; \\n)"),
-            Input(stops, id="stop", compact=True),
+            LineInput(stops, id="stop", compact=True),
         ]
 
     def read(self) -> Settings:
@@ -67,10 +68,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
         values: dict[str, Any] = {
             field.name: field.read(self.query_one(f"#{field.name}", Input).value) for field in FIELDS
         }
-        words = self.query_one("#stop", Input).value.split(",")
-        values["stop"] = tuple(
-            word.strip().replace("\\n", "\n").replace("\\t", "\t") for word in words if word.strip()
-        )
+        values["stop"] = read_stops(self.query_one("#stop", Input).value)
         values["system"] = self.query_one("#system", TextArea).text.strip()
         values["device"] = self.query_one(Select).value
         return replace(self._settings, **values)

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from specdec_onnx.tui.figures import answer_note
 from specdec_onnx.tui.history.records import Turn
 from specdec_onnx.tui.pieces import Piece
-from specdec_onnx.tui.safe import printable
+from specdec_onnx.tui.safe import on_one_line, printable
 from specdec_onnx.tui.widgets.markdown import AnswerText
 from specdec_onnx.tui.widgets.token_view import TokenView
 from specdec_onnx.tui.widgets.turn import TurnView, View
@@ -22,14 +22,18 @@ class AnswerView(TurnView):
     def __init__(self, turn: Turn, place: tuple[int, int], view: View = "text", note: str = "") -> None:
         super().__init__(turn, place)
         self.view: View = view
-        self.text = printable(turn.text)
+        self.text = turn.text
         self.pieces: Sequence[Piece] = turn.pieces
         self.statistics: Mapping[str, Any] = turn.statistics
         self.rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
         self.reason = turn.reason
         self.remark = note
         # Held, not looked up: a frame may be drawn while the parts are not mounted yet, or not any more.
-        self.body, self.tokens, self.note = AnswerText(self.text), TokenView(), Static("", classes="note")
+        self.body, self.tokens, self.note = (
+            AnswerText(printable(self.text)),
+            TokenView(),
+            Static("", classes="note"),
+        )
         self._streamed = False
 
     def compose(self) -> ComposeResult:
@@ -45,10 +49,9 @@ class AnswerView(TurnView):
 
     def write(self, text: str) -> None:
         """Append streamed text."""
-        shown = printable(text)
-        self.text += shown
+        self.text += text
         self._streamed = True
-        self.body.append(shown)
+        self.body.append(printable(text))
 
     def go_on(self) -> None:
         """It has not ended after all."""
@@ -64,7 +67,7 @@ class AnswerView(TurnView):
     async def finish(self, reason: str, statistics: Mapping[str, Any], remark: str = "") -> None:
         """End the stream and draw the whole text once more, which heals what streaming got wrong."""
         if self._streamed:
-            await self.body.finish(self.text)
+            await self.body.finish(printable(self.text))
         self.reason, self.statistics, self.remark = reason, statistics, remark
         self.show(self.view)
         self.refresh_note()
@@ -84,5 +87,5 @@ class AnswerView(TurnView):
     def refresh_note(self) -> None:
         """The dim line: how it ended, its figures, its versions."""
         parts = [answer_note(self.reason, self.statistics), self.remark, self.branch_note()]
-        self.note.update(Content(" · ".join(part for part in parts if part)))
+        self.note.update(Content(on_one_line(" · ".join(part for part in parts if part))))
         self.note.display = bool(self.note.visual and str(self.note.content))

@@ -1,5 +1,8 @@
 """Downloading and exporting a pair, with its progress, above the prompt."""
 
+import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -10,13 +13,58 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Button, ProgressBar, Static
 
+from specdec_onnx.tui.inventory import gigabytes
+from specdec_onnx.tui.safe import on_one_line
 from specdec_onnx.tui.services import Preparer
+from specdec_onnx.tui.wording import percent
 
 FRAMES = 10
+BYTES = 1 << 20
+"""A total from here on is one of bytes: no work has so many steps."""
+WIDE = 76
+"""Cells from which on there is room for all figures."""
+SECONDS = 5.0
+"""The speed is that of this long."""
+SHORTEST = 0.5
+"""Seconds without which there is no speed yet."""
 
 
 class Stopped(Exception):
     """Raised inside the work, at its next report, when the reader gave it up."""
+
+
+class Pace:
+    """How fast one thing after the other is done."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._what = ""
+        self._seen = deque[tuple[float, int]]()
+
+    def figures(self, what: str, done: int, total: int, *, short: bool = False) -> str:
+        """`412 MB of 1.1 GB · 12 MB/s · 0:58 left`, short `37 % · 12 MB/s`; of steps `5 of 24`; before there is a
+        total, nothing."""
+        if not total:
+            return ""
+        if total < BYTES:
+            return f"{done} of {total}"
+        speed = self._speed(what, done)
+        parts = [percent(done / total) if short else f"{gigabytes(done)} of {gigabytes(total)}"]
+        if speed > 0 and done < total:
+            minutes, seconds = divmod(int((total - done) / speed), 60)
+            parts += [f"{gigabytes(int(speed))}/s", *([] if short else [f"{minutes}:{seconds:02} left"])]
+        return " · ".join(parts)
+
+    def _speed(self, what: str, done: int) -> float:
+        now = self._clock()
+        if what != self._what or (self._seen and done < self._seen[-1][1]):
+            self._what = what
+            self._seen.clear()
+        self._seen.append((now, done))
+        while now - self._seen[0][0] > SECONDS and len(self._seen) > 2:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (done - before) / (now - since) if now - since >= SHORTEST else 0.0
 
 
 class JobBar(Horizontal):
@@ -41,12 +89,14 @@ class JobBar(Horizontal):
         super().__init__(id=id)
         self._prepare = prepare
         self._latest = ("starting", 0, 0)
+        self._pace = Pace()
         self.running = False
 
     def compose(self) -> ComposeResult:
         """What is done, how far it is, and a way out."""
         yield Static("", id="job-text", markup=False)
-        yield ProgressBar(total=None, show_eta=True, id="job-bar")
+        yield Static("", id="job-figures", markup=False)
+        yield ProgressBar(total=None, show_eta=False, id="job-bar")
         yield Button("Cancel", compact=True, id="job-cancel")
 
     def on_unmount(self) -> None:
@@ -93,12 +143,20 @@ class JobBar(Horizontal):
 
     def _draw(self) -> None:
         what, done, total = self._latest
-        self.query_one("#job-text", Static).update(what)
+        short = self.size.width < WIDE
+        shown = what.removeprefix("downloading ") if short else what
+        self.query_one("#job-text", Static).update(on_one_line(shown))
+        figures = self._pace.figures(what, done, total, short=short)
+        self.query_one("#job-figures", Static).update(figures)
         bar = self.query_one("#job-bar", ProgressBar)
         bar.update(total=total or None, progress=done)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Give it up at the next report."""
+        """A way out with the mouse, or with Tab and Enter."""
         event.stop()
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Stop at the next report."""
         self.running = False
         self._latest = ("stopping", 0, 0)

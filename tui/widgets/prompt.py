@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from textual import events
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import TextArea
+
+from specdec_onnx.tui.safe import on_one_line
+from specdec_onnx.tui.widgets.inputs import TextInput
 
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter", "alt+ctrl+m", "ctrl+enter")
 
 
-class Prompt(TextArea):
+class Prompt(TextInput):
     """Grows with its text; asks `recall` for the questions to walk through, newest last."""
 
     @dataclass
@@ -37,7 +39,7 @@ class Prompt(TextArea):
         """Say around the text what goes on and what Enter does; the same words are not drawn again."""
         if self._frame != (doing, enter):
             self._frame = (doing, enter)
-            self.border_title, self.border_subtitle = Content(doing), Content(enter)
+            self.border_title, self.border_subtitle = Content(on_one_line(doing)), Content(enter)
 
     async def _on_key(self, event: events.Key) -> None:
         handled = self._special(event.key)

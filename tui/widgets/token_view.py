@@ -8,6 +8,7 @@ from textual.style import Style
 from textual.visual import Visual
 
 from specdec_onnx.tui.pieces import Piece, Source, counts
+from specdec_onnx.tui.safe import printable
 from specdec_onnx.tui.widgets.lines import Line, LineView
 
 LINES = 8
@@ -76,15 +77,12 @@ def token_content(pieces: Iterable[Piece], rounds: Sequence[int] = (), *, trace:
         rejected = piece.source == "rejected"
         if rejected and not trace:
             continue
-        parts.append((_visible(piece.text) if rejected else piece.text, STYLES[piece.source]))
+        shown = printable(piece.text)
+        parts.append((shown.replace("\n", "⏎") if rejected else shown, STYLES[piece.source]))
         said += not rejected
         if not rejected and said in ends:
             parts.append(("│", "$text-muted"))
     return Content.assemble(*parts)
-
-
-def _visible(text: str) -> str:
-    return text.replace("\n", "⏎")
 
 
 def _ends(rounds: Sequence[int]) -> set[int]:

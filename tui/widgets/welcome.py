@@ -11,6 +11,7 @@ from textual.widgets.option_list import Option
 
 from specdec_onnx.tui.catalog_lines import offered
 from specdec_onnx.tui.inventory import describe, local_pairs
+from specdec_onnx.tui.safe import printable
 from specdec_onnx.tui.services import Services
 
 READY = (
@@ -21,6 +22,7 @@ NO_MODEL = (
     "No model is on this machine yet. Choose one to download and prepare; after that everything works offline.\n"
     "Tab goes to the list, Enter starts. You can also open a folder of your own: specdec chat FOLDER"
 )
+MEASURING = "Opened here for the first time: how fast it is on this machine is measured now, only this once."
 
 
 class Welcome(Vertical):
@@ -52,11 +54,13 @@ class Welcome(Vertical):
         state = self.services.host.state
         empty = not state.pair and self.first_choice() is None
         text = NO_MODEL if empty else READY
+        if state.measuring:
+            text += f"\n{MEASURING}"
         if state.session is not None:
             text += (
                 f"\nSelf-test on {state.session.device}, speculative against plain: {state.session.exactness}"
             )
-        self.query_one("#welcome-text", Static).update(text)
+        self.query_one("#welcome-text", Static).update(printable(text))
         entries = self.query_one(OptionList)
         entries.display = empty
         if empty and not entries.option_count:
