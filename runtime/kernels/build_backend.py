@@ -32,8 +32,8 @@ SOURCES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "any": {name: () for name in ("op", "matrix", "memory", "processor", "scalar")},
     "x86_64": {"avx2": _AVX2, "avxvnni": (*_AVX2, "-mavxvnni"), "avx512vnni": (*_AVX2, *_AVX512)},
     "aarch64": {
-        "neon_dotprod": ("-march=armv8.2-a+dotprod",),
-        "neon_i8mm": ("-march=armv8.2-a+dotprod+i8mm",),
+        "neon_dotprod": ("-mcpu=generic+dotprod",),
+        "neon_i8mm": ("-mcpu=generic+dotprod+i8mm",),
     },
 }
 """C files by architecture, with the flags that only they get: the rest must run on any processor."""

@@ -1,5 +1,9 @@
 /* Memory for packed weights, cut from large pieces that the system may back with huge pages: without them a pass spends
    a tenth of its time on looking up addresses. A piece goes back when nothing in it is used any more. */
+#if !defined(_GNU_SOURCE) && !defined(_WIN32)
+#define _GNU_SOURCE /* madvise */
+#endif
+
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -9,9 +13,6 @@
 #include <windows.h>
 #else
 #include <sys/mman.h>
-#ifndef MAP_ANONYMOUS
-#define MAP_ANONYMOUS MAP_ANON
-#endif
 #endif
 
 enum { HUGE_PAGE = 2 << 20, LINE = 64, AHEAD = 4096 /* prefetches run past the end */ };
