@@ -36,7 +36,9 @@ def _machine(machine: Mapping[str, Any]) -> Table:
         table.add_row("memory", gigabytes(machine["memory_bytes"]))
     table.add_row("onnxruntime", machine["onnxruntime"])
     ours = machine["kernels"]
-    table.add_row("int4 kernels", ours["name"] or f"[yellow]ONNX Runtime's[/], up to twice as slow: {ours['absent']}")
+    table.add_row(
+        "int4 kernels", ours["name"] or f"[yellow]ONNX Runtime's[/], up to twice as slow: {ours['absent']}"
+    )
     return table
 
 

@@ -65,7 +65,9 @@ def _kernels(setting: str) -> Kernels:
         return Kernels(absent=f"{SETTING} is off")
     if setting not in ("auto", *INSTRUCTION_SETS):
         choices = ", ".join(("auto", "off", *INSTRUCTION_SETS))
-        raise SpecdecError(f"unknown kernels {setting!r}", f"{SETTING} is set to it", f"choose one of {choices}")
+        raise SpecdecError(
+            f"unknown kernels {setting!r}", f"{SETTING} is set to it", f"choose one of {choices}"
+        )
     library, absent = _find()
     if library is None:
         if setting == "auto":
@@ -81,7 +83,9 @@ def _chosen(setting: str, library: Path) -> Kernels:
         return Kernels(absent="this processor has none of the instruction sets that they know")
     if not loaded.specdec_kernels_usable(name.encode()):
         why = "this processor, or this build of the library, does not have that instruction set"
-        raise SpecdecError(f"kernels {name!r} are not available", why, f"use {', '.join(usable_sets())} or auto")
+        raise SpecdecError(
+            f"kernels {name!r} are not available", why, f"use {', '.join(usable_sets())} or auto"
+        )
     version = loaded.specdec_kernels_version().decode()
     content = hashlib.sha256(library.read_bytes()).hexdigest()[:12]
     return Kernels(name, library, fingerprint=f"{name} {version} {content}")
@@ -92,7 +96,8 @@ def usable_sets() -> list[str]:
     library, _ = _find()
     if library is None:
         return []
-    loaded, names = _load(library), []
+    loaded = _load(library)
+    names: list[str] = []
     while found := loaded.specdec_kernels_name(len(names)):
         names.append(found.decode())
     return [name for name in names if loaded.specdec_kernels_usable(name.encode())]

@@ -29,7 +29,7 @@ ABSENT = "absent.txt"
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
 SOURCES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "any": {name: () for name in ("op", "matrix", "memory", "processor", "scalar")},
+    "any": dict.fromkeys(("op", "matrix", "memory", "processor", "scalar"), ()),
     "x86_64": {"avx2": _AVX2, "avxvnni": (*_AVX2, "-mavxvnni"), "avx512vnni": (*_AVX2, *_AVX512)},
     "aarch64": {
         "neon_dotprod": ("-mcpu=generic+dotprod",),
@@ -38,7 +38,15 @@ SOURCES: Mapping[str, Mapping[str, Sequence[str]]] = {
 }
 """C files by architecture, with the flags that only they get: the rest must run on any processor."""
 
-FLAGS = ("-std=c11", "-O3", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-fPIC", "-ffp-contract=off")
+FLAGS = (
+    "-std=c11",
+    "-O3",
+    "-Wall",
+    "-Wextra",
+    "-Wno-missing-field-initializers",
+    "-fPIC",
+    "-ffp-contract=off",
+)
 _LIBRARY = ("-fvisibility=hidden", "-g0", "-s", "-shared")
 
 
@@ -89,7 +97,7 @@ def compile_files(
     target: Target, folder: Path, compiler: Sequence[str], flags: Sequence[str] = ()
 ) -> list[Path]:
     """Compile every C file for `target` into `folder`; the objects. Raises CannotCompile."""
-    files = SOURCES["any"] | SOURCES[target.architecture]
+    files = {**SOURCES["any"], **SOURCES[target.architecture]}
 
     def compile_one(name: str) -> Path:
         made = folder / f"{name}.o"
@@ -184,7 +192,9 @@ def build_wheels(folder: Path) -> list[str]:
     for target in TARGETS.values():
         with tempfile.TemporaryDirectory() as temporary:
             copy = Path(temporary) / root.name
-            unwanted = shutil.ignore_patterns(".*", "build", "dist", "tests", "*.egg-info", "pairs", "__pycache__")
+            unwanted = shutil.ignore_patterns(
+                ".*", "build", "dist", "tests", "*.egg-info", "pairs", "__pycache__"
+            )
             shutil.copytree(root, copy, ignore=unwanted)
             compile_library(target, copy / "runtime" / "kernels")
             code = (

@@ -72,7 +72,9 @@ class Product:
         """W in float64."""
         stored = self.stored()
         levels = self._unpack(stored["weights"]).astype(np.float64)
-        whole = (levels - self.zero_points(stored)[..., None]) * stored["scales"].astype(np.float64)[..., None]
+        whole = (levels - self.zero_points(stored)[..., None]) * stored["scales"].astype(np.float64)[
+            ..., None
+        ]
         return whole.reshape(self.columns, -1)[:, : self.inner]
 
     def expected(self, x: Array) -> tuple[Array, Array]:
@@ -98,7 +100,9 @@ class Product:
         return (rng.standard_normal((count, self.inner)) * spread).astype(self.kind)
 
 
-def model_of(product: Product, stored: dict[str, Array] | None = None, fed: Sequence[str] = (), **more: int) -> bytes:
+def model_of(
+    product: Product, stored: dict[str, Array] | None = None, fed: Sequence[str] = (), **more: int
+) -> bytes:
     """The model as bytes; inputs of the node named in `fed` are the model's own, `more` are attributes."""
     stored = product.stored() if stored is None else stored
     names = ["x", "weights", "scales", "zeros", "groups", "bias"]
@@ -113,7 +117,9 @@ def model_of(product: Product, stored: dict[str, Array] | None = None, fed: Sequ
         "product",
         [helper.make_tensor_value_info("x", kind, ["batch", "rows", "inner"])]
         + [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(stored[name].dtype), stored[name].shape)
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(stored[name].dtype), stored[name].shape
+            )
             for name in fed
         ],
         [helper.make_tensor_value_info("y", kind, ["batch", "rows", "columns"])],

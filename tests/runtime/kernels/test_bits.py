@@ -72,8 +72,12 @@ def test_neon_gives_the_same_bits(here: dict[str, dict[str, str]], tmp_path: Pat
     }
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc, which brings the address sanitizer, is not installed")
-@pytest.mark.skipif(platform.machine() != "x86_64" or platform.system() != "Linux", reason="written for x86-64")
+@pytest.mark.skipif(
+    shutil.which("gcc") is None, reason="gcc, which brings the address sanitizer, is not installed"
+)
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or platform.system() != "Linux", reason="written for x86-64"
+)
 def test_no_byte_outside_of_a_buffer_is_touched(here: dict[str, dict[str, str]], tmp_path: Path) -> None:
     flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
     found = run(str(build(TARGETS["linux", "x86_64"], ["gcc"], tmp_path, *flags)))

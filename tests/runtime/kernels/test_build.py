@@ -31,13 +31,17 @@ def fake_setuptools(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     from setuptools import build_meta
 
     seen: dict[str, object] = {}
-    monkeypatch.setattr(build_meta, "build_wheel", lambda folder, settings, metadata: seen.update(settings) or "w")
+    monkeypatch.setattr(
+        build_meta, "build_wheel", lambda folder, settings, metadata: seen.update(settings) or "w"
+    )
     monkeypatch.setattr(build_meta, "build_editable", lambda *arguments: "e")
     return seen
 
 
 @needs_zig
-def test_a_wheel_with_the_library_is_for_this_platform(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_with_the_library_is_for_this_platform(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = fake_setuptools(monkeypatch)
     assert backend.build_wheel("out") == "w"
     assert (sources / backend.this_target().library).exists()
@@ -55,7 +59,9 @@ def test_where_it_cannot_be_compiled_the_installation_goes_on_without(
     elif cause == "another platform":
         monkeypatch.setattr(sys, "platform", "plan9")
     else:
-        monkeypatch.setattr(backend, "zig", lambda target: [sys.executable, "-c", "import sys; sys.exit('error: so')"])
+        monkeypatch.setattr(
+            backend, "zig", lambda target: [sys.executable, "-c", "import sys; sys.exit('error: so')"]
+        )
     assert backend.build_wheel("out") == "w"
     assert backend.build_editable("out") == "e"
     assert seen == {}

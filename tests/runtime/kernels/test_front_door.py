@@ -86,7 +86,9 @@ def test_without_a_library_onnx_runtime_runs_and_the_reason_is_kept(
         kernels()
 
 
-def test_a_library_that_cannot_be_loaded_is_a_reason(no_library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_cannot_be_loaded_is_a_reason(
+    no_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (no_library / "specdec_kernels.so").write_bytes(b"no library")
     monkeypatch.setenv(SETTING, "auto")
     assert "cannot be loaded" in kernels().absent
@@ -102,7 +104,9 @@ def test_what_was_measured_with_other_kernels_is_measured_again(monkeypatch: pyt
 
 
 @built
-def test_doctor_shows_them_and_records_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_shows_them_and_records_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from specdec_onnx.tui.cli import main
 
     monkeypatch.setenv(SETTING, SETS[-1])

@@ -43,7 +43,9 @@ def each_set() -> list[Kernels]:
 
 @settings(max_examples=150, deadline=None)
 @given(product=products, rows=st.integers(1, 20))
-def test_every_shape_is_within_the_bound_and_has_the_same_bits_everywhere(product: Product, rows: int) -> None:
+def test_every_shape_is_within_the_bound_and_has_the_same_bits_everywhere(
+    product: Product, rows: int
+) -> None:
     x = product.rows(rows)
     found = []
     for ours in each_set():
@@ -220,7 +222,11 @@ def test_truncated_weights_end_in_onnx_runtimes_own_error(forced: Kernels, tmp_p
     path = save_outside(model_of(product), tmp_path)
     data = tmp_path / "model.onnx_data"
     data.write_bytes(data.read_bytes()[:-5000])
-    assert _outcome(forced, str(path), product.rows(2)) == _outcome(_without(), str(path), product.rows(2)) != "runs"
+    assert (
+        _outcome(forced, str(path), product.rows(2))
+        == _outcome(_without(), str(path), product.rows(2))
+        != "runs"
+    )
 
 
 def test_a_wrong_input_is_an_error_of_that_run(forced: Kernels) -> None:
