@@ -5,8 +5,8 @@
    the high halves are kept apart and count sixteenfold when they are widened. */
 #include "x86_256.h"
 
-#define ROWS 4
-#define VECTORS(rows) ((rows) == 1 ? 4 : 2)
+#define ROWS 8
+#define VECTORS(rows) ((rows) == 1 ? 4 : (rows) <= 4 ? 2 : 1)
 #define VECTORS_MOST 4
 
 ALWAYS_INLINE Ints add_pairs(Ints sums, Ints weights, Ints levels) {
@@ -19,14 +19,14 @@ ALWAYS_INLINE Ints widen(Ints pairs, int16_t factor) { return _mm256_madd_epi16(
 ALWAYS_INLINE void add_group(const int rows, const int vectors, const int bits, const size_t slices,
                              const uint8_t *weights, const int32_t *levels, Ints sums[][VECTORS_MOST]) {
     Ints low[ROWS][VECTORS_MOST], high[ROWS][VECTORS_MOST];
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) low[row][v] = high[row][v] = _mm256_setzero_si256();
+    EACH(row, rows)
+        EACH(v, vectors) low[row][v] = high[row][v] = _mm256_setzero_si256();
     for (size_t slice = 0; slice < slices; slice++, weights += SLICE_BYTES, levels += 8 / bits * rows) {
         fetch_slice_ahead(weights, vectors);
-        for (int v = 0; v < vectors; v++) {
+        EACH(v, vectors) {
             const Ints stored = load_weights(weights + 32 * v);
             const Ints first = low_halves(stored), second = high_halves(stored);
-            for (int row = 0; row < rows; row++) {
+            EACH(row, rows) {
                 const Ints a = _mm256_set1_epi32(levels[row]);
                 low[row][v] = add_pairs(low[row][v], first, a);
                 if (bits == 4) low[row][v] = add_pairs(low[row][v], second, _mm256_set1_epi32(levels[rows + row]));
@@ -34,8 +34,8 @@ ALWAYS_INLINE void add_group(const int rows, const int vectors, const int bits, 
             }
         }
     }
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) {
+    EACH(row, rows)
+        EACH(v, vectors) {
             sums[row][v] = _mm256_add_epi32(sums[row][v], widen(low[row][v], 1));
             if (bits == 8) sums[row][v] = _mm256_add_epi32(sums[row][v], widen(high[row][v], 16));
         }

@@ -28,12 +28,12 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
     const Ints low_half = _mm512_set1_epi8(15);
     const bool doubled = rows <= 2;
     Ints more[ROWS][VECTORS_MOST];
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) more[row][v] = _mm512_setzero_si512();
+    EACH(row, rows)
+        EACH(v, vectors) more[row][v] = _mm512_setzero_si512();
     const size_t step = bits == 4 ? 1 : 2;
     for (size_t slice = 0; slice < slices; slice += step, weights += step * SLICE_BYTES, levels += 2 * rows) {
         Ints first[VECTORS_MOST], second[VECTORS_MOST];
-        for (int v = 0; v < vectors; v++) {
+        EACH(v, vectors) {
             first[v] = _mm512_loadu_si512(weights + 64 * v);
             fetch_ahead(weights + 64 * v);
             if (bits == 4) {
@@ -44,18 +44,18 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
                 fetch_ahead(weights + SLICE_BYTES + 64 * v);
             }
         }
-        for (int row = 0; row < rows; row++) {
+        EACH(row, rows) {
             const Ints a = _mm512_set1_epi32(levels[row]), b = _mm512_set1_epi32(levels[rows + row]);
-            for (int v = 0; v < vectors; v++) sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], first[v], a);
-            for (int v = 0; v < vectors; v++) {
+            EACH(v, vectors) sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], first[v], a);
+            EACH(v, vectors) {
                 if (doubled) more[row][v] = _mm512_dpbusd_epi32(more[row][v], second[v], b);
                 else sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], second[v], b);
             }
         }
     }
     if (doubled)
-        for (int row = 0; row < rows; row++)
-            for (int v = 0; v < vectors; v++) sums[row][v] = _mm512_add_epi32(sums[row][v], more[row][v]);
+        EACH(row, rows)
+            EACH(v, vectors) sums[row][v] = _mm512_add_epi32(sums[row][v], more[row][v]);
 }
 
 #include "panel.h"

@@ -95,6 +95,13 @@ const InstructionSet *best_instruction_set(void);
 void *take_memory(size_t bytes);
 void release_memory(void *memory);
 
+/* A loop over rows or vectors, whose count is a constant: unrolled, or what it indexes could not live in registers. */
+#if defined(__clang__)
+#define EACH(at, count) _Pragma("clang loop unroll(full)") for (int at = 0; at < (count); at++)
+#else
+#define EACH(at, count) _Pragma("GCC unroll 16") for (int at = 0; at < (count); at++)
+#endif
+
 static inline float half_to_float(uint16_t half) {
     union {
         uint32_t bits;

@@ -11,17 +11,17 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
     const size_t step = bits == 4 ? 1 : 2;
     for (size_t slice = 0; slice < slices; slice += step, weights += step * SLICE_BYTES, levels += 2 * rows) {
         fetch_slice_ahead(weights, vectors);
-        for (int v = 0; v < vectors; v++) {
+        EACH(v, vectors) {
             int8x16_t first, second;
             load_signed(bits, weights + 16 * v, &first, &second);
-            for (int row = 0; row < rows; row++) {
+            EACH(row, rows) {
                 sums[row][v] = vdotq_s32(sums[row][v], first, vreinterpretq_s8_s32(vdupq_n_s32(levels[row])));
                 sums[row][v] = vdotq_s32(sums[row][v], second, vreinterpretq_s8_s32(vdupq_n_s32(levels[rows + row])));
             }
         }
     }
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) sums[row][v] = restore_offset(bits, sums[row][v], totals[row]);
+    EACH(row, rows)
+        EACH(v, vectors) sums[row][v] = restore_offset(bits, sums[row][v], totals[row]);
 }
 
 #include "panel.h"

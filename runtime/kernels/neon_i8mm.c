@@ -26,17 +26,17 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
     const size_t step = bits == 4 ? 1 : 2;
     const int pairs = rows / 2, last = rows - 1;
     Ints left[ROWS / 2][VECTORS_MOST], right[ROWS / 2][VECTORS_MOST];
-    for (int pair = 0; pair < pairs; pair++)
-        for (int v = 0; v < vectors; v++) left[pair][v] = right[pair][v] = vdupq_n_s32(0);
+    EACH(pair, pairs)
+        EACH(v, vectors) left[pair][v] = right[pair][v] = vdupq_n_s32(0);
     for (size_t slice = 0; slice < slices; slice += step, weights += step * SLICE_BYTES, levels += 2 * rows) {
         fetch_slice_ahead(weights, vectors);
-        for (int v = 0; v < vectors; v++) {
+        EACH(v, vectors) {
             int8x16_t first, second;
             load_signed(bits, weights + 16 * v, &first, &second);
             const int32x4_t even = vreinterpretq_s32_s8(first), odd = vreinterpretq_s32_s8(second);
             const int8x16_t columns_0_1 = vreinterpretq_s8_s32(vzip1q_s32(even, odd));
             const int8x16_t columns_2_3 = vreinterpretq_s8_s32(vzip2q_s32(even, odd));
-            for (int pair = 0; pair < pairs; pair++) {
+            EACH(pair, pairs) {
                 const int8x16_t two = two_rows(rows, levels, 2 * pair);
                 left[pair][v] = vmmlaq_s32(left[pair][v], two, columns_0_1);
                 right[pair][v] = vmmlaq_s32(right[pair][v], two, columns_2_3);
@@ -47,10 +47,10 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
             }
         }
     }
-    for (int v = 0; v < vectors; v++) {
-        for (int pair = 0; pair < pairs; pair++)
+    EACH(v, vectors) {
+        EACH(pair, pairs)
             add_squares(left[pair][v], right[pair][v], &sums[2 * pair][v], &sums[2 * pair + 1][v]);
-        for (int row = 0; row < rows; row++) sums[row][v] = restore_offset(bits, sums[row][v], totals[row]);
+        EACH(row, rows) sums[row][v] = restore_offset(bits, sums[row][v], totals[row]);
     }
 }
 

@@ -32,8 +32,8 @@ static inline float float_of_bits(int32_t bits) {
 ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const Matrix *matrix, size_t panel,
                         const Tile *tile, const int first, float *out) {
     Floats results[ROWS][VECTORS_MOST];
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) results[row][v] = floats_of(0);
+    EACH(row, rows)
+        EACH(v, vectors) results[row][v] = floats_of(0);
     const uint8_t *at = matrix->data + panel * matrix->panel_bytes;
     const int32_t *levels = tile->levels;
     const size_t slices = matrix->slices, lanes = matrix->block / 4;
@@ -41,18 +41,18 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
         const float *scales = tile->scales + block * rows, *totals = tile->totals + block * rows;
         const int32_t *starts = tile->starts + block * rows;
         Ints sums[ROWS][VECTORS_MOST];
-        for (int row = 0; row < rows; row++)
-            for (int v = 0; v < vectors; v++) sums[row][v] = ints_of(starts[row]);
+        EACH(row, rows)
+            EACH(v, vectors) sums[row][v] = ints_of(starts[row]);
         add_products(rows, vectors, bits, slices, at + 4 * first, levels, totals, sums);
         const uint8_t *numbers = at + slices * SLICE_BYTES;
-        for (int v = 0; v < vectors; v++) {
+        EACH(v, vectors) {
             const int column = first + v * LANES;
             Floats scale = matrix->halves ? load_halves(numbers + 2 * column) : load_floats(numbers + 4 * column);
             Floats zero = floats_of(0);
             if (matrix->has_zeros)
                 zero = matrix->halves ? load_halves(numbers + 2 * (PANEL + column))
                                       : load_floats(numbers + 4 * (PANEL + column));
-            for (int row = 0; row < rows; row++) {
+            EACH(row, rows) {
                 Floats sum = to_floats(sums[row][v]);
                 if (matrix->has_zeros) sum = times_plus(zero, floats_of(-totals[row]), sum);
                 results[row][v] = times_plus(sum, times(scale, floats_of(scales[row])), results[row][v]);
@@ -61,8 +61,8 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
         at += matrix->block_bytes;
         levels += lanes * rows;
     }
-    for (int row = 0; row < rows; row++)
-        for (int v = 0; v < vectors; v++) store_floats(out + row * PANEL + first + v * LANES, results[row][v]);
+    EACH(row, rows)
+        EACH(v, vectors) store_floats(out + row * PANEL + first + v * LANES, results[row][v]);
 }
 
 #define WALK(rows, bits)                                                                          \
