@@ -59,35 +59,51 @@ static uint32_t lane_of_nibbles(uint32_t inputs) {
     return low | high << 4;
 }
 
+/* One slice: the same four bytes of PANEL columns that lie `stride` apart. */
+static void pack_slice(const uint8_t *from, size_t stride, size_t filled, size_t bits, uint8_t *to) {
+    uint32_t lanes[PANEL] = {0};
+    for (size_t column = 0; column < filled; column++) memcpy(&lanes[column], from + column * stride, 4);
+    if (bits == 4)
+        for (size_t column = 0; column < PANEL; column++) lanes[column] = lane_of_nibbles(lanes[column]);
+    memcpy(to, lanes, sizeof lanes);
+}
+
 static void pack_slices(const Stored *stored, const Matrix *matrix, size_t first, size_t block, uint8_t *to) {
     size_t column_bytes = matrix->slices * 4, stride = matrix->blocks * column_bytes;
     size_t filled = matrix->columns - first < PANEL ? matrix->columns - first : PANEL;
     const uint8_t *from = stored->weights + first * stride + block * column_bytes;
-    if (filled < PANEL) memset(to, 0, matrix->slices * SLICE_BYTES);
-    for (size_t column = 0; column < filled; column++, from += stride)
-        for (size_t slice = 0; slice < matrix->slices; slice++) {
-            uint32_t lane;
-            memcpy(&lane, from + 4 * slice, 4);
-            if (matrix->bits == 4) lane = lane_of_nibbles(lane);
-            memcpy(to + slice * SLICE_BYTES + 4 * column, &lane, 4);
-        }
+    for (size_t slice = 0; slice < matrix->slices; slice++)
+        pack_slice(from + 4 * slice, stride, filled, stored->bits, to + slice * SLICE_BYTES);
 }
 
-static void put_number(const Matrix *matrix, uint8_t *numbers, size_t at, float value) {
+static void put_number(bool as_half, uint8_t *numbers, size_t at, float value) {
     uint16_t half = float_to_half(value);
-    if (matrix->halves) memcpy(numbers + 2 * at, &half, 2);
+    if (as_half) memcpy(numbers + 2 * at, &half, 2);
     else memcpy(numbers + 4 * at, &value, 4);
 }
 
+/* The scales of one block of PANEL columns; most files have them as they are wanted. */
+static void pack_scales(const Stored *stored, const Matrix *matrix, size_t first, size_t filled, size_t block,
+                        uint8_t *to) {
+    size_t at = first * matrix->blocks + block;
+    const uint16_t *halves = stored->scales;
+    for (size_t column = 0; column < filled; column++, at += matrix->blocks)
+        if (matrix->halves && stored->scale_kind == NUMBER_HALF) memcpy(to + 2 * column, halves + at, 2);
+        else put_number(matrix->halves, to, column, number_at(stored->scales, stored->scale_kind, at));
+}
+
+static void pack_zeros(const Stored *stored, const Matrix *matrix, size_t first, size_t filled, size_t block,
+                       uint8_t *to) {
+    for (size_t column = 0; column < filled; column++)
+        put_number(matrix->halves, to, column, zero_at(stored, matrix->blocks, first + column, block));
+}
+
 static void pack_numbers(const Stored *stored, const Matrix *matrix, size_t first, size_t block, uint8_t *to) {
-    for (size_t at = 0; at < PANEL; at++) {
-        size_t column = first + at;
-        bool filled = column < matrix->columns;
-        float scale = filled ? number_at(stored->scales, stored->scale_kind, column * matrix->blocks + block) : 0;
-        put_number(matrix, to, at, scale);
-        if (!matrix->has_zeros) continue;
-        put_number(matrix, to, PANEL + at, filled ? zero_at(stored, matrix->blocks, column, block) : 0);
-    }
+    size_t bytes = PANEL * (matrix->halves ? 2 : 4), left = matrix->columns - first;
+    size_t filled = left < PANEL ? left : PANEL;
+    if (filled < PANEL) memset(to, 0, matrix->has_zeros ? 2 * bytes : bytes);
+    pack_scales(stored, matrix, first, filled, block, to);
+    if (matrix->has_zeros) pack_zeros(stored, matrix, first, filled, block, to + bytes);
 }
 
 void pack_matrix(const Stored *stored, Matrix *matrix) {
