@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ built = pytest.mark.skipif(not SETS, reason="the kernel library was not built")
 
 
 @pytest.fixture
-def no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An installation into which pip could not compile the library."""
     monkeypatch.setattr(front, "_FOLDER", tmp_path)
     front._find.cache_clear()
@@ -107,6 +108,7 @@ def test_what_was_measured_with_other_kernels_is_measured_again(monkeypatch: pyt
 def test_doctor_shows_them_and_records_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("rich")
     from specdec_onnx.tui.cli import main
 
     monkeypatch.setenv(SETTING, SETS[-1])

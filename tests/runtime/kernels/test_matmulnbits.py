@@ -209,6 +209,9 @@ def _outcome(ours: Kernels, model: bytes | str, x: np.ndarray[Any, Any]) -> str:
     return "runs"
 
 
+@pytest.mark.skipif(
+    tuple(map(int, ort.__version__.split(".")[:2])) < (1, 30), reason="it reads beyond such weights by itself"
+)
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_model_ends_in_onnx_runtimes_own_error(forced: Kernels, case: str) -> None:
     changed, attributes = BROKEN[case]
@@ -267,4 +270,3 @@ def test_our_operator_is_the_one_that_runs() -> None:
     ours = run(open_with(front._kernels(SETS[0]), model_of(product))[0], x)
     theirs = run(open_with(_without(), model_of(product))[0], x)
     assert not np.array_equal(ours, theirs)
-    assert ort.__version__
