@@ -121,7 +121,8 @@ def compile_library(target: Target, folder: Path) -> Path:
     with tempfile.TemporaryDirectory() as temporary:
         objects = compile_files(target, Path(temporary), compiler, _LIBRARY[:1])
         made = Path(temporary) / target.library
-        _call([*compiler, *_LIBRARY, *map(str, objects), "-o", str(made)])
+        own_name = ["-install_name", f"@rpath/{target.library}"] if target.suffix == ".dylib" else []
+        _call([*compiler, *_LIBRARY, *own_name, *map(str, objects), "-o", str(made)])
         _clean(folder)
         partial = folder / f"{target.library}.partial"
         shutil.copyfile(made, partial)

@@ -2,6 +2,7 @@
 
    Whatever is not taken is refused when the session is created, so that the caller can open the model without this
    library; a wrong input at run time is an error of that run. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,14 +341,22 @@ static OrtStatus *make_domain(OrtCustomOpDomain **domain) {
     return NULL;
 }
 
-/* What ONNX Runtime calls. Python holds its lock meanwhile, so that the one domain is made once. */
+static OrtStatus *prepare(const OrtApiBase *base, OrtCustomOpDomain **domain) {
+    if (*domain) return NULL;
+    if (!bind_functions(base)) return ort.CreateStatus ? refuse("unknown ONNX Runtime") : NULL;
+    if (!chosen) chosen = best_instruction_set();
+    if (!chosen) return refuse("no instruction set for this processor");
+    return make_domain(domain);
+}
+
+/* What ONNX Runtime calls, once for each session's options. The domain is made once and serves all of them. An ONNX
+   Runtime that is too old to tell even an error runs its own kernels. */
 EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
     static OrtCustomOpDomain *domain;
-    if (!domain) {
-        if (!bind_functions(base)) return ort.CreateStatus ? refuse("unknown ONNX Runtime") : NULL;
-        if (!chosen) chosen = best_instruction_set();
-        if (!chosen) return refuse("no instruction set for this processor");
-        TRY(make_domain(&domain));
-    }
-    return ort.AddCustomOpDomain(options, domain);
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&busy)) {}
+    OrtStatus *failed = prepare(base, &domain);
+    if (!failed && domain) failed = ort.AddCustomOpDomain(options, domain);
+    atomic_flag_clear(&busy);
+    return failed;
 }
