@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.cache import make_cache
-from specdec_onnx.runtime.device import PROVIDERS, Device, session_options
+from specdec_onnx.runtime.device import PROVIDERS, Device
+from specdec_onnx.runtime.kernels import Kernels
 from specdec_onnx.runtime.padding import NO_PADDING, PAIRS
 from specdec_onnx.runtime.signature import Signature, read_signature
 
@@ -42,7 +43,8 @@ class _Binding:
 class Decoder:
     """A decoder model on one device; not thread-safe, except for `terminate`.
 
-    `padding` is how passes are widened, `widest` the most rows a pass may have (longer ones are run in pieces).
+    `padding` is how passes are widened, `widest` the most rows a pass may have (longer ones are run in pieces),
+    `kernels` what multiplies with 4- and 8-bit weights.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Decoder:
     ) -> None:
         self.session, self.signature, self.exact = session, signature, exact
         self.device = device or Device()
+        self.kernels = Kernels()
         self.padding, self.widest = PAIRS if exact else NO_PADDING, UNLIMITED
         self.vocab_size = signature.columns
         self.cache = make_cache(signature, capacity, partial(self.device.tensor, session), self.device.memory)
@@ -80,7 +83,7 @@ class Decoder:
         """
         device = device or Device()
         try:
-            session = device.session(str(model.graph), session_options(threads))
+            session, kernels = device.open(str(model.graph), threads)
         except SpecdecError:
             raise
         except Exception as error:
@@ -88,7 +91,9 @@ class Decoder:
             raise SpecdecError(f"cannot load {model.graph}", reason, "export the model again") from error
         signature = read_signature(session, model.graph, model.vocab_size, model.config)
         _check_attention(signature, device)
-        return cls(session, signature, capacity, exact, device)
+        decoder = cls(session, signature, capacity, exact, device)
+        decoder.kernels = kernels
+        return decoder
 
     @property
     def length(self) -> int:

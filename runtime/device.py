@@ -3,12 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.kernels import Kernels, kernels
 from specdec_onnx.runtime.plugin import PACKAGES, obstacle, plugin_devices, plugin_version
 
 PROVIDERS = {
@@ -80,13 +82,21 @@ class Device:
     def fingerprint(self) -> str:
         """What measurements on this device depend on, besides model, machine and ONNX Runtime."""
         if self.name == "cpu":
-            return self.name
+            return f"{self.name} {kernels().fingerprint}"
         version = plugin_version(self.provider) if self._is_plugin else ""
         return f"{self.name} {version} {sorted(self.options.items())}"
 
     @property
     def _is_plugin(self) -> bool:
         return self.provider in PACKAGES and not obstacle(self.provider)
+
+    def open(self, path: str, threads: int = 0) -> tuple[Any, Kernels]:
+        """A session for the graph at `path`, and what multiplies its 4- and 8-bit weights: our kernels on the CPU.
+
+        Raises SpecdecError when the provider does not start or the setting of the kernels cannot be followed.
+        """
+        ours = kernels() if self.name == "cpu" else Kernels(absent=f"{self.name} has its own")
+        return ours.open(partial(self.session, path), partial(session_options, threads))
 
     def session(self, path: str, options: ort.SessionOptions) -> Any:
         """Open the graph at `path` here, with the CPU provider behind it for what this device lacks.

@@ -18,7 +18,8 @@ def tables(findings: Mapping[str, Any]) -> RenderableType:
     if memory := findings.get("memory"):
         parts.append(_memory(memory))
     if pair := findings.get("pair"):
-        parts += [_pair(pair), _models(pair["models"]), _costs(pair)]
+        ours = findings["machine"]["kernels"]["name"]
+        parts += [_pair(pair), _models(pair["models"], ours), _costs(pair)]
     return Group(*parts)
 
 
@@ -37,6 +38,10 @@ def _machine(machine: Mapping[str, Any]) -> Table:
     if machine["memory_bytes"]:
         table.add_row("memory", gigabytes(machine["memory_bytes"]))
     table.add_row("onnxruntime", machine["onnxruntime"])
+    ours = machine["kernels"]
+    table.add_row(
+        "int4 kernels", ours["name"] or f"[yellow]ONNX Runtime's[/], up to twice as slow: {ours['absent']}"
+    )
     return table
 
 
@@ -72,7 +77,7 @@ def _pair(pair: Mapping[str, Any]) -> Table:
     return table
 
 
-def _models(models: Mapping[str, Mapping[str, Any]]) -> Table:
+def _models(models: Mapping[str, Mapping[str, Any]], kernels: str) -> Table:
     table = _table("models", "", "format", "weights", "KV cache, full", "nodes")
     for role, model in models.items():
         nodes = ", ".join(
@@ -81,6 +86,8 @@ def _models(models: Mapping[str, Mapping[str, Any]]) -> Table:
         if model["fallbacks"]:
             lacking = ", ".join(f"{count} {name}" for name, count in model["fallbacks"].items())
             nodes = f"{nodes} (the device lacks {lacking})"
+        if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
+            nodes = f"{nodes}; int4 kernels: {model['kernels']}"
         table.add_row(
             role,
             str(model["format"] or "–"),

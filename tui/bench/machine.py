@@ -15,6 +15,9 @@ def machine() -> dict[str, Any]:
     """Processor, memory, system and versions."""
     import onnxruntime
 
+    from specdec_onnx.runtime.kernels import kernels
+
+    ours = kernels()
     return {
         "processor": processor.name(),
         "features": processor.features(),
@@ -27,6 +30,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "onnxruntime": onnxruntime.__version__,
+        "kernels": {"name": ours.name, "fingerprint": ours.fingerprint, "absent": ours.absent},
     }
 
 

@@ -97,6 +97,8 @@ def _model(model: "ModelFolder", decoder: "Decoder") -> dict[str, Any]:
         "weight_bytes": model.weight_bytes,
         "cache_bytes": decoder.cache.nbytes,
         "nodes": decoder.placement(),
+        "device": decoder.device.name,
+        "kernels": str(decoder.kernels),
         "fallbacks": decoder.fallbacks(),
     }
 

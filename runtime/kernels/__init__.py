@@ -1,0 +1,133 @@
+"""Our own kernels for products with 4- and 8-bit weights on the CPU: whether they are here, and which ones run."""
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.models.errors import SpecdecError
+
+SETTING = "SPECDEC_KERNELS"
+"""The environment variable that decides: `auto`, `off`, or the name of an instruction set."""
+
+INSTRUCTION_SETS = ("scalar", "avx2", "avxvnni", "avx512vnni", "neon", "neon-i8mm")
+_FOLDER = Path(__file__).parent
+_STEM, _SUFFIXES, _ABSENT = "specdec_kernels", (".so", ".dylib", ".dll"), "absent.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What multiplies with 4- and 8-bit weights: `name` is the instruction set of our library.
+
+    An empty name means ONNX Runtime's own kernels, for the reason in `absent`.
+    """
+
+    name: str = ""
+    library: Path | None = None
+    absent: str = ""
+    fingerprint: str = ""
+    """What costs and exactness depend on: the instruction set and the library's content."""
+
+    def __str__(self) -> str:
+        return self.name or f"ONNX Runtime's: {self.absent}"
+
+    def register(self, options: Any) -> None:
+        """Let sessions that are opened with `options` use them."""
+        if self.library is not None and self.name:
+            _load(self.library).specdec_kernels_choose(self.name.encode())
+            options.register_custom_ops_library(str(self.library))
+
+    def open(self, opener: Callable[[Any], Any], options: Callable[[], Any]) -> tuple[Any, "Kernels"]:
+        """A session by `opener`, and what it runs on: these kernels or, if they refuse the model, ONNX Runtime's."""
+        if not self.name:
+            return opener(options()), self
+        with_library = options()
+        try:
+            self.register(with_library)
+            return opener(with_library), self
+        except Exception as error:  # noqa: BLE001 - whatever it is: the model decides, opened without the library
+            refused = replace(self, name="", absent=_reason(error))
+            return opener(options()), refused
+
+
+def kernels() -> Kernels:
+    """The kernels that the setting asks for. Raises SpecdecError for a setting that cannot be followed here."""
+    return _kernels(os.environ.get(SETTING, "").strip().lower() or "auto")
+
+
+@lru_cache
+def _kernels(setting: str) -> Kernels:
+    if setting == "off":
+        return Kernels(absent=f"{SETTING} is off")
+    if setting not in ("auto", *INSTRUCTION_SETS):
+        choices = ", ".join(("auto", "off", *INSTRUCTION_SETS))
+        raise SpecdecError(
+            f"unknown kernels {setting!r}", f"{SETTING} is set to it", f"choose one of {choices}"
+        )
+    library, absent = _find()
+    if library is None:
+        if setting == "auto":
+            return Kernels(absent=absent)
+        raise SpecdecError(f"kernels {setting!r} are not available", absent, f"unset {SETTING}")
+    return _chosen(setting, library)
+
+
+def _chosen(setting: str, library: Path) -> Kernels:
+    loaded = _load(library)
+    name = loaded.specdec_kernels_best().decode() if setting == "auto" else setting
+    if not name:
+        return Kernels(absent="this processor has none of the instruction sets that they know")
+    if not loaded.specdec_kernels_usable(name.encode()):
+        why = "this processor, or this build of the library, does not have that instruction set"
+        raise SpecdecError(
+            f"kernels {name!r} are not available", why, f"use {', '.join(usable_sets())} or auto"
+        )
+    version = loaded.specdec_kernels_version().decode()
+    content = hashlib.sha256(library.read_bytes()).hexdigest()[:12]
+    return Kernels(name, library, fingerprint=f"{name} {version} {content}")
+
+
+def usable_sets() -> list[str]:
+    """The instruction sets that can be asked for here, best first; none without the library."""
+    library, _ = _find()
+    if library is None:
+        return []
+    loaded = _load(library)
+    names: list[str] = []
+    while found := loaded.specdec_kernels_name(len(names)):
+        names.append(found.decode())
+    return [name for name in names if loaded.specdec_kernels_usable(name.encode())]
+
+
+@lru_cache
+def _find() -> tuple[Path | None, str]:
+    """The library, or why there is none."""
+    for file in (_FOLDER / (_STEM + suffix) for suffix in _SUFFIXES):
+        if file.exists():
+            try:
+                _load(file)
+            except OSError as error:
+                return None, f"the library cannot be loaded: {error}"
+            return file, ""
+    note = _FOLDER / _ABSENT
+    why = note.read_text(encoding="utf-8").strip() if note.exists() else "pip has not compiled it"
+    return None, f"the library was not built: {why}"
+
+
+@lru_cache
+def _load(library: Path) -> ctypes.CDLL:
+    loaded = ctypes.CDLL(str(library))
+    for name in ("version", "best", "name"):
+        getattr(loaded, f"specdec_kernels_{name}").restype = ctypes.c_char_p
+    loaded.specdec_kernels_name.argtypes = [ctypes.c_size_t]
+    return loaded
+
+
+def _reason(error: Exception) -> str:
+    """What the library said, out of what ONNX Runtime made of it."""
+    text = str(error).strip().splitlines()[0]
+    return text.rpartition("specdec kernels: ")[2]

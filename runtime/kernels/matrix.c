@@ -1,0 +1,170 @@
+/* Repacking a stored matrix, and cutting a product into tiles of rows and panels of columns. */
+#include "matrix.h"
+
+#include <string.h>
+
+#pragma STDC FP_CONTRACT OFF
+
+static float number_at(const void *numbers, NumberKind kind, size_t at) {
+    return kind == NUMBER_HALF ? half_to_float(((const uint16_t *)numbers)[at]) : ((const float *)numbers)[at];
+}
+
+static float zero_at(const Stored *stored, size_t blocks, size_t column, size_t block) {
+    const uint8_t *packed = stored->zeros;
+    if (stored->zero_kind != NUMBER_PACKED) return number_at(stored->zeros, stored->zero_kind, column * blocks + block);
+    if (stored->bits == 8) return packed[column * blocks + block];
+    return (packed[column * ((blocks + 1) / 2) + block / 2] >> (4 * (block % 2))) & 15;
+}
+
+static bool survives_as_half(float value) {
+    float back = half_to_float(float_to_half(value));
+    return memcmp(&back, &value, sizeof back) == 0;
+}
+
+/* Whether no scale and no zero point loses anything as a half. */
+static bool all_survive_as_halves(const Stored *stored, size_t blocks) {
+    size_t count = stored->columns * blocks;
+    bool survive = true;
+    if (stored->scale_kind == NUMBER_FLOAT)
+        for (size_t at = 0; survive && at < count; at++) survive = survives_as_half(((const float *)stored->scales)[at]);
+    if (stored->zero_kind == NUMBER_FLOAT)
+        for (size_t at = 0; survive && at < count; at++) survive = survives_as_half(((const float *)stored->zeros)[at]);
+    return survive;
+}
+
+bool describe_matrix(const Stored *stored, Matrix *matrix) {
+    bool known_block = stored->block >= 16 && stored->block <= LARGEST_BLOCK && !(stored->block & (stored->block - 1));
+    bool known_bits = stored->bits == 4 || stored->bits == 8;
+    if (!known_block || !known_bits || stored->columns == 0 || stored->inner == 0) return false;
+    *matrix = (Matrix){stored->columns, stored->inner, stored->bits, stored->block};
+    matrix->blocks = (stored->inner + stored->block - 1) / stored->block;
+    matrix->panels = (stored->columns + PANEL - 1) / PANEL;
+    matrix->slices = stored->block * stored->bits / 32;
+    matrix->has_zeros = stored->zero_kind != NUMBER_NONE;
+    matrix->halves = all_survive_as_halves(stored, matrix->blocks);
+    size_t numbers = PANEL * (matrix->halves ? 2 : 4) * (matrix->has_zeros ? 2 : 1);
+    matrix->block_bytes = matrix->slices * SLICE_BYTES + numbers;
+    matrix->panel_bytes = matrix->blocks * matrix->block_bytes;
+    matrix->bytes = matrix->panels * matrix->panel_bytes;
+    return true;
+}
+
+/* Eight 4-bit weights in the order of their inputs become a lane: see the layout. */
+static uint32_t lane_of_nibbles(uint32_t inputs) {
+    uint32_t low = inputs & 0xffff, high = inputs >> 16;
+    low = (low | low << 8) & 0x00ff00ff;
+    high = (high | high << 8) & 0x00ff00ff;
+    low = (low | low << 4) & 0x0f0f0f0f;
+    high = (high | high << 4) & 0x0f0f0f0f;
+    return low | high << 4;
+}
+
+/* One slice: the same four bytes of PANEL columns that lie `stride` apart. */
+static void pack_slice(const uint8_t *from, size_t stride, size_t filled, size_t bits, uint8_t *to) {
+    uint32_t lanes[PANEL] = {0};
+    for (size_t column = 0; column < filled; column++) memcpy(&lanes[column], from + column * stride, 4);
+    if (bits == 4)
+        for (size_t column = 0; column < PANEL; column++) lanes[column] = lane_of_nibbles(lanes[column]);
+    memcpy(to, lanes, sizeof lanes);
+}
+
+static void pack_slices(const Stored *stored, const Matrix *matrix, size_t first, size_t block, uint8_t *to) {
+    size_t column_bytes = matrix->slices * 4, stride = matrix->blocks * column_bytes;
+    size_t filled = matrix->columns - first < PANEL ? matrix->columns - first : PANEL;
+    const uint8_t *from = stored->weights + first * stride + block * column_bytes;
+    for (size_t slice = 0; slice < matrix->slices; slice++)
+        pack_slice(from + 4 * slice, stride, filled, stored->bits, to + slice * SLICE_BYTES);
+}
+
+static void put_number(bool as_half, uint8_t *numbers, size_t at, float value) {
+    uint16_t half = float_to_half(value);
+    if (as_half) memcpy(numbers + 2 * at, &half, 2);
+    else memcpy(numbers + 4 * at, &value, 4);
+}
+
+/* The scales of one block of PANEL columns; most files have them as they are wanted. */
+static void pack_scales(const Stored *stored, const Matrix *matrix, size_t first, size_t filled, size_t block,
+                        uint8_t *to) {
+    size_t at = first * matrix->blocks + block;
+    const uint16_t *halves = stored->scales;
+    for (size_t column = 0; column < filled; column++, at += matrix->blocks)
+        if (matrix->halves && stored->scale_kind == NUMBER_HALF) memcpy(to + 2 * column, halves + at, 2);
+        else put_number(matrix->halves, to, column, number_at(stored->scales, stored->scale_kind, at));
+}
+
+static void pack_zeros(const Stored *stored, const Matrix *matrix, size_t first, size_t filled, size_t block,
+                       uint8_t *to) {
+    for (size_t column = 0; column < filled; column++)
+        put_number(matrix->halves, to, column, zero_at(stored, matrix->blocks, first + column, block));
+}
+
+static void pack_numbers(const Stored *stored, const Matrix *matrix, size_t first, size_t block, uint8_t *to) {
+    size_t bytes = PANEL * (matrix->halves ? 2 : 4), left = matrix->columns - first;
+    size_t filled = left < PANEL ? left : PANEL;
+    if (filled < PANEL) memset(to, 0, matrix->has_zeros ? 2 * bytes : bytes);
+    pack_scales(stored, matrix, first, filled, block, to);
+    if (matrix->has_zeros) pack_zeros(stored, matrix, first, filled, block, to + bytes);
+}
+
+void pack_matrix(const Stored *stored, Matrix *matrix) {
+    for (size_t panel = 0; panel < matrix->panels; panel++)
+        for (size_t block = 0; block < matrix->blocks; block++) {
+            uint8_t *to = matrix->data + panel * matrix->panel_bytes + block * matrix->block_bytes;
+            pack_slices(stored, matrix, panel * PANEL, block, to);
+            pack_numbers(stored, matrix, panel * PANEL, block, to + matrix->slices * SLICE_BYTES);
+        }
+}
+
+size_t count_tiles(const InstructionSet *set, size_t rows) { return (rows + set->most_rows - 1) / set->most_rows; }
+
+size_t tile_start(const InstructionSet *set, size_t rows, size_t tile) {
+    size_t tiles = count_tiles(set, rows), longer = rows % tiles;
+    return tile * (rows / tiles) + (tile < longer ? tile : longer);
+}
+
+static size_t row_bytes(const Matrix *matrix) { return matrix->blocks * (matrix->block + 3 * sizeof(float)); }
+
+size_t scratch_bytes(const Matrix *matrix, size_t rows) { return rows * row_bytes(matrix); }
+
+Tile place_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, void *scratch) {
+    size_t first = tile_start(set, rows, tile), count = tile_start(set, rows, tile + 1) - first;
+    size_t numbers = matrix->blocks * count;
+    uint8_t *at = (uint8_t *)scratch + first * row_bytes(matrix);
+    float *scales = (float *)(at + numbers * matrix->block);
+    return (Tile){count, (int32_t *)at, scales, scales + numbers, (int32_t *)(scales + 2 * numbers)};
+}
+
+void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, const void *input,
+                bool is_half, void *scratch) {
+    Tile place = place_tile(matrix, set, rows, tile, scratch);
+    size_t first = tile_start(set, rows, tile), width = matrix->inner * (is_half ? 2 : 4);
+    for (size_t row = 0; row < place.count; row++)
+        set->round_row(matrix, (const uint8_t *)input + (first + row) * width, is_half, &place, row);
+}
+
+/* Adds the bias and writes what lies inside the matrix. */
+static void write_row(const float *products, const void *bias, void *to, size_t count, bool is_half) {
+    for (size_t at = 0; at < count; at++) {
+        float value = products[at];
+        if (bias) value += number_at(bias, is_half ? NUMBER_HALF : NUMBER_FLOAT, at);
+        if (is_half) ((uint16_t *)to)[at] = float_to_half(value);
+        else ((float *)to)[at] = value;
+    }
+}
+
+void multiply_panel(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t panel, void *scratch,
+                    const void *bias, void *output, bool is_half) {
+    _Alignas(64) float products[MOST_ROWS * PANEL];
+    size_t width = is_half ? 2 : 4, first = panel * PANEL, left = matrix->columns - first;
+    size_t count = left < PANEL ? left : PANEL;
+    for (size_t tile = 0, tiles = count_tiles(set, rows); tile < tiles; tile++) {
+        Tile place = place_tile(matrix, set, rows, tile, scratch);
+        set->multiply(matrix, panel, &place, products);
+        size_t row = tile_start(set, rows, tile);
+        for (size_t at = 0; at < place.count; at++, row++) {
+            uint8_t *to = (uint8_t *)output + (row * matrix->columns + first) * width;
+            const uint8_t *own = bias ? (const uint8_t *)bias + first * width : NULL;
+            write_row(products + at * PANEL, own, to, count, is_half);
+        }
+    }
+}

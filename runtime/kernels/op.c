@@ -1,0 +1,362 @@
+/* The operator MatMulNBits for ONNX Runtime's CPU sessions: checks, creation, and one call's work on its threads.
+
+   Whatever is not taken is refused when the session is created, so that the caller can open the model without this
+   library; a wrong input at run time is an error of that run. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "matrix.h"
+#include "ort_abi.h"
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+/* Changes with everything that changes results or costs. */
+#define VERSION "1"
+
+enum { INPUT, WEIGHTS, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS, INPUTS, MOST_DIMENSIONS = 8 };
+enum { CHUNK_BYTES = 128 << 10, FEW_LEVELS = 64 << 10, MOST_SIZE = 1 << 30 };
+
+#define FUNCTION(slot, name, result, arguments) result(*name) arguments;
+static struct {
+    ORT_FUNCTIONS(FUNCTION)
+} ort;
+#undef FUNCTION
+
+static const InstructionSet *chosen;
+
+/* What Python calls: the version, the set in use or "", whether a set is known (1) and usable (2), and the choice. */
+EXPORT const char *specdec_kernels_version(void) { return VERSION; }
+
+EXPORT const char *specdec_kernels_best(void) {
+    const InstructionSet *best = best_instruction_set();
+    return best ? best->name : "";
+}
+
+EXPORT const char *specdec_kernels_name(size_t at) {
+    for (size_t seen = 0; instruction_sets[seen]; seen++)
+        if (seen == at) return instruction_sets[seen]->name;
+    return NULL;
+}
+
+EXPORT int specdec_kernels_usable(const char *name) {
+    const InstructionSet *set = find_instruction_set(name);
+    return set && set->usable();
+}
+
+/* Sessions opened from now on use it. */
+EXPORT int specdec_kernels_choose(const char *name) {
+    if (!specdec_kernels_usable(name)) return 0;
+    chosen = find_instruction_set(name);
+    return 1;
+}
+
+typedef struct {
+    Matrix matrix;
+    const InstructionSet *set;
+    OrtAllocator *allocator;
+    bool is_half;
+} Kernel;
+
+static OrtStatus *refuse(const char *why) {
+    char text[200];
+    snprintf(text, sizeof text, "specdec kernels: %s", why);
+    return ort.CreateStatus(ORT_NOT_IMPLEMENTED, text);
+}
+
+#define TRY(call)                         \
+    do {                                  \
+        OrtStatus *failed = (call);       \
+        if (failed) return failed;        \
+    } while (0)
+
+/* A tensor's element type, dimensions and data. */
+typedef struct {
+    int type;
+    size_t rank;
+    int64_t dimensions[MOST_DIMENSIONS];
+    void *data;
+} Tensor;
+
+static OrtStatus *read_shape(const OrtTensorTypeAndShapeInfo *info, Tensor *tensor) {
+    TRY(ort.GetTensorElementType(info, &tensor->type));
+    TRY(ort.GetDimensionsCount(info, &tensor->rank));
+    if (tensor->rank > MOST_DIMENSIONS) return refuse("a tensor has too many dimensions");
+    return ort.GetDimensions(info, tensor->dimensions, tensor->rank);
+}
+
+static OrtStatus *read_tensor(const OrtValue *value, Tensor *tensor) {
+    OrtTensorTypeAndShapeInfo *info;
+    TRY(ort.GetTensorTypeAndShape(value, &info));
+    OrtStatus *failed = read_shape(info, tensor);
+    ort.ReleaseTensorTypeAndShapeInfo(info);
+    if (failed) return failed;
+    return ort.GetTensorMutableData((OrtValue *)value, &tensor->data);
+}
+
+static size_t count_elements(const Tensor *tensor) {
+    size_t count = 1;
+    for (size_t at = 0; at < tensor->rank; at++) count *= (size_t)tensor->dimensions[at];
+    return count;
+}
+
+static int64_t attribute(const OrtKernelInfo *info, const char *name, int64_t otherwise) {
+    int64_t value = otherwise;
+    OrtStatus *failed = ort.KernelInfoGetAttribute_int64(info, name, &value);
+    if (failed) ort.ReleaseStatus(failed);
+    return failed ? otherwise : value;
+}
+
+/* Whether the node has input `at`: an optional one that is left out has no name. */
+static bool has_input(const OrtKernelInfo *info, size_t at) {
+    size_t count = 0, size = 0;
+    OrtStatus *failed = ort.KernelInfo_GetInputCount(info, &count);
+    if (!failed && at < count) failed = ort.KernelInfo_GetInputName(info, at, NULL, &size);
+    if (failed) ort.ReleaseStatus(failed);
+    return !failed && at < count && size > 1;
+}
+
+static OrtStatus *read_constant(const OrtKernelInfo *info, size_t at, Tensor *tensor) {
+    int is_constant = 0;
+    const OrtValue *value = NULL;
+    TRY(ort.KernelInfoGetConstantInput_tensor(info, at, &is_constant, &value));
+    if (!is_constant || !value) return refuse("weights, scales and zero points must be constant");
+    return read_tensor(value, tensor);
+}
+
+static NumberKind number_kind(int type) {
+    return type == ORT_FLOAT ? NUMBER_FLOAT : type == ORT_HALF ? NUMBER_HALF : NUMBER_PACKED;
+}
+
+static OrtStatus *read_sizes(const OrtKernelInfo *info, Stored *stored) {
+    int64_t columns = attribute(info, "N", 0), inner = attribute(info, "K", 0);
+    int64_t bits = attribute(info, "bits", 4), block = attribute(info, "block_size", 0);
+    if (columns <= 0 || inner <= 0 || columns > MOST_SIZE || inner > MOST_SIZE) return refuse("K or N is out of range");
+    if (bits != 4 && bits != 8) return refuse("only 4 and 8 bits");
+    if (block < 16 || block > LARGEST_BLOCK || (block & (block - 1))) return refuse("only blocks of 16, 32, 64, 128, 256");
+    *stored = (Stored){(size_t)columns, (size_t)inner, (size_t)bits, (size_t)block};
+    return NULL;
+}
+
+static OrtStatus *read_weights(const OrtKernelInfo *info, Stored *stored) {
+    const size_t blocks = (stored->inner + stored->block - 1) / stored->block;
+    const int64_t expected[] = {(int64_t)stored->columns, (int64_t)blocks, (int64_t)(stored->block * stored->bits / 8)};
+    Tensor weights, scales;
+    TRY(read_constant(info, WEIGHTS, &weights));
+    if (weights.type != ORT_UINT8 || weights.rank != 3 || memcmp(weights.dimensions, expected, sizeof expected) != 0)
+        return refuse("the packed weights have another shape");
+    TRY(read_constant(info, SCALES, &scales));
+    if (count_elements(&scales) != stored->columns * blocks) return refuse("the scales have another shape");
+    stored->weights = weights.data;
+    stored->scales = scales.data;
+    stored->scale_kind = number_kind(scales.type);
+    if (!has_input(info, ZERO_POINTS)) return NULL;
+    Tensor zeros;
+    TRY(read_constant(info, ZERO_POINTS, &zeros));
+    stored->zeros = zeros.data;
+    stored->zero_kind = number_kind(zeros.type);
+    size_t of_column = stored->zero_kind == NUMBER_PACKED ? (blocks * stored->bits + 7) / 8 : blocks;
+    if (count_elements(&zeros) != stored->columns * of_column) return refuse("the zero points have another shape");
+    return NULL;
+}
+
+static OrtStatus *describe(const OrtKernelInfo *info, Stored *stored) {
+    TRY(read_sizes(info, stored));
+    if (has_input(info, GROUP_INDEX)) return refuse("no group index");
+    return read_weights(info, stored);
+}
+
+static void destroy_kernel(void *memory) {
+    Kernel *kernel = memory;
+    if (!kernel) return;
+    release_memory(kernel->matrix.data);
+    if (kernel->allocator) ort.ReleaseAllocator(kernel->allocator);
+    free(kernel);
+}
+
+static OrtStatus *build_kernel(const OrtKernelInfo *info, Kernel *kernel) {
+    Stored stored;
+    TRY(describe(info, &stored));
+    if (!describe_matrix(&stored, &kernel->matrix)) return refuse("sizes that make no sense");
+    TRY(ort.KernelInfoGetAllocator(info, 0, &kernel->allocator));
+    kernel->matrix.data = take_memory(kernel->matrix.bytes);
+    if (!kernel->matrix.data) return refuse("not enough memory for the repacked weights");
+    pack_matrix(&stored, &kernel->matrix);
+    kernel->is_half = stored.scale_kind == NUMBER_HALF;
+    kernel->set = chosen;
+    return NULL;
+}
+
+static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
+    (void)op;
+    (void)api;
+    Kernel *kernel = calloc(1, sizeof *kernel);
+    if (!kernel) return refuse("not enough memory");
+    OrtStatus *failed = build_kernel(info, kernel);
+    if (failed) destroy_kernel(kernel);
+    else *out = kernel;
+    return failed;
+}
+
+/* One call: rows that are rounded tile by tile, then multiplied with the matrix chunk by chunk, on any threads. */
+typedef struct {
+    const Kernel *kernel;
+    size_t rows, chunks;
+    const void *input, *bias;
+    void *output, *scratch;
+} Call;
+
+static void round_part(void *memory, size_t tile) {
+    const Call *call = memory;
+    round_tile(&call->kernel->matrix, call->kernel->set, call->rows, tile, call->input, call->kernel->is_half,
+               call->scratch);
+}
+
+static void multiply_part(void *memory, size_t chunk) {
+    const Call *call = memory;
+    const Matrix *matrix = &call->kernel->matrix;
+    size_t first = matrix->panels * chunk / call->chunks, end = matrix->panels * (chunk + 1) / call->chunks;
+    for (size_t panel = first; panel < end; panel++)
+        multiply_panel(matrix, call->kernel->set, call->rows, panel, call->scratch, call->bias, call->output,
+                       call->kernel->is_half);
+}
+
+/* Chunks large enough for a stream of memory, and enough of them for threads of unequal speed. */
+static size_t count_chunks(const Matrix *matrix) {
+    size_t chunks = matrix->bytes / CHUNK_BYTES;
+    if (chunks < 1) chunks = 1;
+    return chunks < matrix->panels ? chunks : matrix->panels;
+}
+
+static OrtStatus *run_call(Call *call, OrtKernelContext *context) {
+    const Matrix *matrix = &call->kernel->matrix;
+    size_t tiles = count_tiles(call->kernel->set, call->rows);
+    if (tiles > 1 && call->rows * matrix->inner > FEW_LEVELS) {
+        TRY(ort.KernelContext_ParallelFor(context, round_part, tiles, 0, call));
+    } else {
+        for (size_t tile = 0; tile < tiles; tile++) round_part(call, tile);
+    }
+    call->chunks = count_chunks(matrix);
+    return ort.KernelContext_ParallelFor(context, multiply_part, call->chunks, 0, call);
+}
+
+static OrtStatus *read_bias(const Kernel *kernel, OrtKernelContext *context, const void **data) {
+    const OrtValue *value = NULL;
+    Tensor bias;
+    *data = NULL;
+    TRY(ort.KernelContext_GetInput(context, BIAS, &value));
+    if (!value) return NULL;
+    TRY(read_tensor(value, &bias));
+    if (count_elements(&bias) != kernel->matrix.columns)
+        return ort.CreateStatus(ORT_INVALID_ARGUMENT, "MatMulNBits: the bias has another length than N");
+    *data = bias.data;
+    return NULL;
+}
+
+static OrtStatus *compute(void *memory, OrtKernelContext *context) {
+    const Kernel *kernel = memory;
+    const OrtValue *value = NULL;
+    Tensor input;
+    TRY(ort.KernelContext_GetInput(context, INPUT, &value));
+    TRY(read_tensor(value, &input));
+    if (input.rank == 0 || (size_t)input.dimensions[input.rank - 1] != kernel->matrix.inner)
+        return ort.CreateStatus(ORT_INVALID_ARGUMENT, "MatMulNBits: the last dimension of the input is not K");
+    Call call = {.kernel = kernel, .rows = count_elements(&input) / kernel->matrix.inner, .input = input.data};
+    TRY(read_bias(kernel, context, &call.bias));
+    OrtValue *result = NULL;
+    input.dimensions[input.rank - 1] = (int64_t)kernel->matrix.columns;
+    TRY(ort.KernelContext_GetOutput(context, 0, input.dimensions, input.rank, &result));
+    if (call.rows == 0) return NULL;
+    TRY(ort.GetTensorMutableData(result, &call.output));
+    TRY(ort.AllocatorAlloc(kernel->allocator, scratch_bytes(&kernel->matrix, call.rows), &call.scratch));
+    OrtStatus *failed = run_call(&call, context), *not_freed = ort.AllocatorFree(kernel->allocator, call.scratch);
+    if (failed && not_freed) ort.ReleaseStatus(not_freed);
+    return failed ? failed : not_freed;
+}
+
+static const char *get_name(const OrtCustomOp *op) { return (void)op, "MatMulNBits"; }
+static const char *get_execution_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
+static size_t get_input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
+static size_t get_output_count(const OrtCustomOp *op) { return (void)op, 1; }
+static int get_input_characteristic(const OrtCustomOp *op, size_t at) {
+    return (void)op, at < ZERO_POINTS ? ORT_REQUIRED : ORT_OPTIONAL;
+}
+static int get_output_characteristic(const OrtCustomOp *op, size_t at) { return (void)op, (void)at, ORT_REQUIRED; }
+static int get_input_memory_type(const OrtCustomOp *op, size_t at) { return (void)op, (void)at, 0; }
+static int one(const OrtCustomOp *op) { return (void)op, 1; }
+
+/* One operator for each pair of types: of the numbers that go in and out, and of the zero points. */
+typedef struct {
+    OrtCustomOp op;
+    int numbers, zeros;
+} TypedOp;
+
+static int get_input_type(const OrtCustomOp *op, size_t at) {
+    const TypedOp *typed = (const TypedOp *)op;
+    const int types[INPUTS] = {typed->numbers, ORT_UINT8, typed->numbers, typed->zeros, ORT_INT32, typed->numbers};
+    return types[at];
+}
+
+static int get_output_type(const OrtCustomOp *op, size_t at) { return (void)at, ((const TypedOp *)op)->numbers; }
+
+#define TYPED_OP(number_type, zero_type)                                                                             \
+    {{.version = ORT_OP_VERSION, .get_name = get_name, .get_execution_provider = get_execution_provider,             \
+      .get_input_type = get_input_type, .get_input_count = get_input_count, .get_output_type = get_output_type,      \
+      .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,                                        \
+      .get_input_characteristic = get_input_characteristic, .get_output_characteristic = get_output_characteristic,  \
+      .get_input_memory_type = get_input_memory_type, .get_variadic_input_least = one,                               \
+      .get_variadic_input_homogeneity = one, .get_variadic_output_least = one,                                       \
+      .get_variadic_output_homogeneity = one, .create_kernel = create_kernel, .compute = compute,                    \
+      .get_start_version = one},                                                                                     \
+     number_type, zero_type}
+
+static const TypedOp ops[] = {
+    TYPED_OP(ORT_FLOAT, ORT_UINT8),
+    TYPED_OP(ORT_FLOAT, ORT_FLOAT),
+    TYPED_OP(ORT_HALF, ORT_UINT8),
+    TYPED_OP(ORT_HALF, ORT_HALF),
+};
+
+/* Takes the functions from their places; false if the table does not behave as it should. */
+static bool bind_functions(const OrtApiBase *base) {
+    const OrtApi *api = base->get_api(ORT_API_USED);
+    if (!api) return false;
+#define FUNCTION(slot, name, result, arguments) ort.name = (result(*) arguments)api[slot];
+    ORT_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+    OrtStatus *status = ort.CreateStatus(ORT_NOT_IMPLEMENTED, "places");
+    bool right = ort.GetErrorCode(status) == ORT_NOT_IMPLEMENTED && strcmp(ort.GetErrorMessage(status), "places") == 0;
+    ort.ReleaseStatus(status);
+    return right;
+}
+
+static OrtStatus *make_domain(OrtCustomOpDomain **domain) {
+    TRY(ort.CreateCustomOpDomain("com.microsoft", domain));
+    for (size_t at = 0; at < sizeof ops / sizeof *ops; at++) TRY(ort.CustomOpDomain_Add(*domain, &ops[at].op));
+    return NULL;
+}
+
+static OrtStatus *prepare(const OrtApiBase *base, OrtCustomOpDomain **domain) {
+    if (*domain) return NULL;
+    if (!bind_functions(base)) return ort.CreateStatus ? refuse("unknown ONNX Runtime") : NULL;
+    if (!chosen) chosen = best_instruction_set();
+    if (!chosen) return refuse("no instruction set for this processor");
+    return make_domain(domain);
+}
+
+/* What ONNX Runtime calls, once for each session's options. The domain is made once and serves all of them. An ONNX
+   Runtime that is too old to tell even an error runs its own kernels. */
+EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+    static OrtCustomOpDomain *domain;
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&busy)) {}
+    OrtStatus *failed = prepare(base, &domain);
+    if (!failed && domain) failed = ort.AddCustomOpDomain(options, domain);
+    atomic_flag_clear(&busy);
+    return failed;
+}

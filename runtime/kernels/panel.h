@@ -1,0 +1,156 @@
+/* The walk through a panel and the rounding of rows, written once for every instruction set, so that the order of
+   float operations cannot differ. A file includes this after it has defined its vectors:
+
+     LANES, ROWS             columns in a vector, most rows of a tile
+     VECTORS(rows)           vectors that are computed at a time for a tile of that many rows
+     Ints, Floats            vectors of LANES int32 or floats
+     ints_of, floats_of      one value in all lanes
+     to_floats               Ints to Floats, exact
+     times, times_plus       a * b; a * b + c with one rounding
+     load_floats, load_halves, store_floats
+     add_products            the integer sums of one block, see below */
+#include <string.h>
+
+#include "matrix.h"
+
+#pragma STDC FP_CONTRACT OFF
+
+static inline int32_t int_bits(float value) {
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of_bits(int32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* [first, first + VECTORS) of the panel's columns, for all rows of the tile. `rows`, `vectors` and `bits` are
+   constants wherever this is called, so that the sums live in registers. */
+ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const Matrix *matrix, size_t panel,
+                        const Tile *tile, const int first, float *out) {
+    Floats results[ROWS][VECTORS_MOST];
+    EACH(row, rows)
+        EACH(v, vectors) results[row][v] = floats_of(0);
+    const uint8_t *at = matrix->data + panel * matrix->panel_bytes;
+    const int32_t *levels = tile->levels;
+    const size_t slices = matrix->slices, lanes = matrix->block / 4;
+    for (size_t block = 0; block < matrix->blocks; block++) {
+        const float *scales = tile->scales + block * rows, *totals = tile->totals + block * rows;
+        const int32_t *starts = tile->starts + block * rows;
+        Ints sums[ROWS][VECTORS_MOST];
+        EACH(row, rows)
+            EACH(v, vectors) sums[row][v] = ints_of(starts[row]);
+        add_products(rows, vectors, bits, slices, at + 4 * first, levels, totals, sums);
+        const uint8_t *numbers = at + slices * SLICE_BYTES;
+        EACH(v, vectors) {
+            const int column = first + v * LANES;
+            Floats scale = matrix->halves ? load_halves(numbers + 2 * column) : load_floats(numbers + 4 * column);
+            Floats zero = floats_of(0);
+            if (matrix->has_zeros)
+                zero = matrix->halves ? load_halves(numbers + 2 * (PANEL + column))
+                                      : load_floats(numbers + 4 * (PANEL + column));
+            EACH(row, rows) {
+                Floats sum = to_floats(sums[row][v]);
+                if (matrix->has_zeros) sum = times_plus(zero, floats_of(-totals[row]), sum);
+                results[row][v] = times_plus(sum, times(scale, floats_of(scales[row])), results[row][v]);
+            }
+        }
+        at += matrix->block_bytes;
+        levels += lanes * rows;
+    }
+    EACH(row, rows)
+        EACH(v, vectors) store_floats(out + row * PANEL + first + v * LANES, results[row][v]);
+}
+
+#define WALK(rows, bits)                                                                          \
+    static void walk_##rows##_##bits(const Matrix *matrix, size_t panel, const Tile *tile, float *out) { \
+        for (int first = 0; first < PANEL; first += VECTORS(rows) * LANES)                               \
+            walk(rows, VECTORS(rows), bits, matrix, panel, tile, first, out);                            \
+    }
+
+#define WALKS(rows) WALK(rows, 4) WALK(rows, 8)
+
+WALKS(1)
+WALKS(2)
+WALKS(3)
+WALKS(4)
+#if ROWS > 4
+WALKS(5)
+WALKS(6)
+#endif
+#if ROWS > 6
+WALKS(7)
+WALKS(8)
+#endif
+
+typedef void Walk(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
+
+static void multiply(const Matrix *matrix, size_t panel, const Tile *tile, float *out) {
+    static Walk *const walks[ROWS][2] = {
+        {walk_1_4, walk_1_8}, {walk_2_4, walk_2_8}, {walk_3_4, walk_3_8}, {walk_4_4, walk_4_8},
+#if ROWS > 4
+        {walk_5_4, walk_5_8}, {walk_6_4, walk_6_8},
+#endif
+#if ROWS > 6
+        {walk_7_4, walk_7_8}, {walk_8_4, walk_8_8},
+#endif
+    };
+    walks[tile->count - 1][matrix->bits == 8](matrix, panel, tile, out);
+}
+
+/* Rounds `count` floats to int8; returns their sum. Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the
+   low bits of the float. */
+static int32_t round_block(const float *from, size_t count, float inverse, int8_t *to) {
+    int32_t total = 0;
+    for (size_t at = 0; at < count; at++) {
+        int32_t level = int_bits(from[at] * inverse + 0x1.8p23f) - 0x4b400000;
+        total += level;
+        to[at] = (int8_t)level;
+    }
+    return total;
+}
+
+/* The bits of the largest magnitude; they are ordered like the magnitudes, with infinities and NaN on top. */
+static int32_t peak_bits(const float *from, size_t count) {
+    int32_t peak = 0;
+    for (size_t at = 0; at < count; at++) {
+        int32_t bits = int_bits(from[at]) & 0x7fffffff;
+        peak = bits > peak ? bits : peak;
+    }
+    return peak;
+}
+
+/* A block without a finite peak makes its row NaN; one whose peak is next to nothing counts as zeros. */
+static void round_row(const Matrix *matrix, const void *row, bool is_half, Tile *tile, size_t row_at) {
+    enum { INFINITE = 0x7f800000, NOTHING = 0x0d800000 /* 2^-100 */ };
+    const int32_t middle = matrix->has_zeros ? 0 : 1 << (matrix->bits - 1);
+    float widened[LARGEST_BLOCK];
+    int8_t levels[LARGEST_BLOCK];
+    for (size_t block = 0; block < matrix->blocks; block++) {
+        size_t first = block * matrix->block, left = matrix->inner - first;
+        size_t count = left < matrix->block ? left : matrix->block;
+        const float *from = (const float *)row + first;
+        if (is_half) {
+            for (size_t at = 0; at < count; at++) widened[at] = half_to_float(((const uint16_t *)row)[first + at]);
+            from = widened;
+        }
+        int32_t bits = peak_bits(from, count), total = 0;
+        float peak = float_of_bits(bits), scale = peak / 127;
+        if (bits < NOTHING || bits >= INFINITE) {
+            scale = bits < NOTHING ? 0 : float_of_bits(0x7fc00000);
+            memset(levels, 0, matrix->block);
+        } else {
+            total = round_block(from, count, 127 / peak, levels);
+            memset(levels + count, 0, matrix->block - count);
+        }
+        size_t number = block * tile->count + row_at;
+        tile->scales[number] = scale;
+        tile->totals[number] = (float)total;
+        tile->starts[number] = -middle * total;
+        int32_t *to = tile->levels + first / 4 * tile->count + row_at;
+        for (size_t lane = 0; lane < matrix->block / 4; lane++) memcpy(to + lane * tile->count, levels + 4 * lane, 4);
+    }
+}

@@ -1,0 +1,115 @@
+"""How the library gets to people: compiled by pip where it can be, left out with a reason where not, wheels for all."""
+
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from specdec_onnx.runtime.kernels import build_backend as backend
+from specdec_onnx.runtime.kernels.build_backend import TARGETS, CannotCompile
+
+ROOT = Path(__file__).parents[3]
+needs_zig = pytest.mark.skipif(backend.find_spec("ziglang") is None, reason="ziglang is not installed")
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the C files in which the backend works."""
+    copy = tmp_path / "kernels"
+    copy.mkdir()
+    for file in (*backend.HERE.glob("*.c"), *backend.HERE.glob("*.h")):
+        shutil.copy(file, copy)
+    monkeypatch.setattr(backend, "HERE", copy)
+    return copy
+
+
+def fake_setuptools(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What setuptools' hooks are called with, in place of a build."""
+    from setuptools import build_meta
+
+    seen: dict[str, object] = {}
+    monkeypatch.setattr(
+        build_meta, "build_wheel", lambda folder, settings, metadata: seen.update(settings) or "w"
+    )
+    monkeypatch.setattr(build_meta, "build_editable", lambda *arguments: "e")
+    return seen
+
+
+@needs_zig
+def test_a_wheel_with_the_library_is_for_this_platform(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = fake_setuptools(monkeypatch)
+    assert backend.build_wheel("out") == "w"
+    assert (sources / backend.this_target().library).exists()
+    assert seen["--build-option"][0] == "--plat-name"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("cause", ["no compiler", "another platform", "an error in the code"])
+def test_where_it_cannot_be_compiled_the_installation_goes_on_without(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    seen = fake_setuptools(monkeypatch)
+    (sources / "specdec_kernels.so").write_text("an older one")
+    if cause == "no compiler":
+        monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    elif cause == "another platform":
+        monkeypatch.setattr(sys, "platform", "plan9")
+    else:
+        monkeypatch.setattr(
+            backend, "zig", lambda target: [sys.executable, "-c", "import sys; sys.exit('error: so')"]
+        )
+    assert backend.build_wheel("out") == "w"
+    assert backend.build_editable("out") == "e"
+    assert seen == {}
+    reason = (sources / backend.ABSENT).read_text()
+    assert {"no compiler": "ziglang", "another platform": "plan9"}.get(cause, "error: so") in reason
+    assert not list(sources.glob("specdec_kernels*"))
+
+
+@needs_zig
+def test_a_later_success_takes_the_reason_away(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_setuptools(monkeypatch)
+    (sources / backend.ABSENT).write_text("once")
+    backend.build_editable("out")
+    assert not (sources / backend.ABSENT).exists()
+
+
+@needs_zig
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.wheel)
+def test_every_platform_compiles(tmp_path: Path, target: backend.Target) -> None:
+    made = backend.compile_library(target, tmp_path)
+    content = made.read_bytes()
+    assert content[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ\x90\0", b"MZx\0")
+    for name in (b"RegisterCustomOps", b"specdec_kernels_choose"):
+        assert name in content
+
+
+@needs_zig
+def test_a_wheel_of_another_platform_has_its_library_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "TARGETS", {("win32", "aarch64"): TARGETS["win32", "aarch64"]})
+    (name,) = backend.build_wheels(tmp_path)
+    assert re.fullmatch(r"specdec_onnx-[\d.]+-py3-none-win_arm64\.whl", name)
+    packed = zipfile.ZipFile(tmp_path / name).namelist()
+    libraries = [file for file in packed if file.endswith((".so", ".dll", ".dylib"))]
+    assert libraries == ["specdec_onnx/runtime/kernels/specdec_kernels.dll"]
+    assert "specdec_onnx/__init__.py" in packed
+
+
+def test_a_broken_file_is_a_reason_with_the_compilers_words(sources: Path) -> None:
+    (sources / "matrix.c").write_text("this is no C")
+    if backend.find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed")
+    with pytest.raises(CannotCompile, match="error"):
+        backend.compile_library(backend.this_target(), sources)
+
+
+def test_no_binary_is_in_the_repository() -> None:
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    for target in TARGETS.values():
+        assert f"/runtime/kernels/*{target.suffix}" in ignored

@@ -1,0 +1,122 @@
+"""Which kernels run, who decides, and what is said where there are none."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime import kernels as front
+from specdec_onnx.runtime.device import Device
+from specdec_onnx.runtime.kernels import SETTING, kernels, usable_sets
+
+SETS = usable_sets()
+built = pytest.mark.skipif(not SETS, reason="the kernel library was not built")
+
+
+@pytest.fixture
+def no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installation into which pip could not compile the library."""
+    monkeypatch.setattr(front, "_FOLDER", tmp_path)
+    front._find.cache_clear()
+    front._kernels.cache_clear()
+    yield tmp_path
+    front._find.cache_clear()
+    front._kernels.cache_clear()
+
+
+@built
+def test_the_best_instruction_set_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SETTING, raising=False)
+    assert kernels().name == SETS[0]
+    monkeypatch.setenv(SETTING, "AUTO")
+    assert kernels().name == SETS[0]
+
+
+@built
+@pytest.mark.parametrize("name", SETS)
+def test_an_instruction_set_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(SETTING, name)
+    assert kernels().name == name
+
+
+def test_they_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SETTING, "off")
+    assert kernels().name == ""
+    assert "off" in str(kernels())
+
+
+def test_an_unknown_setting_is_an_error_that_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SETTING, "sse9")
+    with pytest.raises(SpecdecError, match=r"(?s)unknown kernels 'sse9'.*avx512vnni"):
+        kernels()
+
+
+@built
+def test_an_instruction_set_of_another_processor_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = next(name for name in front.INSTRUCTION_SETS if name not in SETS)
+    monkeypatch.setenv(SETTING, foreign)
+    with pytest.raises(SpecdecError, match=f"kernels '{foreign}' are not available"):
+        kernels()
+
+
+def test_a_wrong_setting_ends_a_command_with_one_clear_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "specdec_onnx.tui.cli", "doctor"],
+        env={SETTING: "sse9"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("unknown kernels 'sse9'")
+
+
+def test_without_a_library_onnx_runtime_runs_and_the_reason_is_kept(
+    no_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (no_library / "absent.txt").write_text("no compiler\n")
+    monkeypatch.setenv(SETTING, "auto")
+    assert kernels().name == ""
+    assert "no compiler" in kernels().absent
+    monkeypatch.setenv(SETTING, "avx2")
+    with pytest.raises(SpecdecError, match="no compiler"):
+        kernels()
+
+
+def test_a_library_that_cannot_be_loaded_is_a_reason(
+    no_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (no_library / "specdec_kernels.so").write_bytes(b"no library")
+    monkeypatch.setenv(SETTING, "auto")
+    assert "cannot be loaded" in kernels().absent
+
+
+@built
+def test_what_was_measured_with_other_kernels_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for setting in ("off", *SETS):
+        monkeypatch.setenv(SETTING, setting)
+        found.add(Device().fingerprint)
+    assert len(found) == 1 + len(SETS)
+
+
+@built
+def test_doctor_shows_them_and_records_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich")
+    from specdec_onnx.tui.cli import main
+
+    monkeypatch.setenv(SETTING, SETS[-1])
+    assert main(["doctor"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("int4 kernels"))
+    assert SETS[-1] in line
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["machine"]["kernels"]["name"] == SETS[-1]
+    monkeypatch.setenv(SETTING, "off")
+    assert main(["doctor"]) == 0
+    assert "SPECDEC_KERNELS is off" in " ".join(capsys.readouterr().out.split())

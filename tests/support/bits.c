@@ -1,0 +1,114 @@
+/* Prints, for every case and every instruction set of this processor, a checksum of the products' bits, and complains
+   about a row that alone is not what it is in company. The inputs are made here, the same on every machine, and every
+   buffer is exactly as large as promised, for the sanitizers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "matrix.h"
+
+static uint64_t state = 1;
+
+static uint32_t draw(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33);
+}
+
+static float draw_float(void) { return ((float)draw() / 0x1p30f - 1) * (draw() % 16 == 0 ? 8 : 1); }
+
+static void *draw_bytes(size_t size) {
+    uint8_t *bytes = malloc(size);
+    for (size_t at = 0; at < size; at++) bytes[at] = (uint8_t)draw();
+    return bytes;
+}
+
+static void *draw_numbers(size_t count, NumberKind kind, float factor) {
+    if (kind == NUMBER_NONE) return NULL;
+    void *numbers = malloc(count * (kind == NUMBER_HALF ? 2 : 4));
+    for (size_t at = 0; at < count; at++) {
+        float value = draw_float() * factor;
+        if (kind == NUMBER_HALF) ((uint16_t *)numbers)[at] = float_to_half(value);
+        else ((float *)numbers)[at] = value;
+    }
+    return numbers;
+}
+
+static Stored draw_stored(size_t columns, size_t inner, size_t bits, size_t block, NumberKind scale, NumberKind zero) {
+    size_t blocks = (inner + block - 1) / block;
+    Stored stored = {.columns = columns, .inner = inner, .bits = bits, .block = block};
+    stored.weights = draw_bytes(columns * blocks * block * bits / 8);
+    stored.scales = draw_numbers(columns * blocks, scale, 0.01f);
+    stored.scale_kind = scale;
+    stored.zeros = zero == NUMBER_PACKED ? draw_bytes(columns * ((blocks * bits + 7) / 8))
+                                         : draw_numbers(columns * blocks, zero, (float)(1 << (bits - 1)));
+    stored.zero_kind = zero;
+    return stored;
+}
+
+static void product(const Matrix *matrix, const InstructionSet *set, size_t rows, const void *input, const void *bias,
+                    void *output, bool is_half) {
+    void *scratch = malloc(scratch_bytes(matrix, rows));
+    for (size_t tile = 0; tile < count_tiles(set, rows); tile++)
+        round_tile(matrix, set, rows, tile, input, is_half, scratch);
+    for (size_t panel = 0; panel < matrix->panels; panel++)
+        multiply_panel(matrix, set, rows, panel, scratch, bias, output, is_half);
+    free(scratch);
+}
+
+static uint64_t checksum(const uint8_t *bytes, size_t size) {
+    uint64_t sum = 14695981039346656037u;
+    for (size_t at = 0; at < size; at++) sum = (sum ^ bytes[at]) * 1099511628211u;
+    return sum;
+}
+
+static int run_case(const char *label, const Stored *stored, size_t rows, bool is_half) {
+    size_t width = is_half ? 2 : 4, row_size = stored->columns * width;
+    NumberKind kind = is_half ? NUMBER_HALF : NUMBER_FLOAT;
+    uint8_t *input = draw_numbers(rows * stored->inner, kind, 1), *bias = draw_numbers(stored->columns, kind, 1);
+    uint8_t *together = malloc(rows * row_size), *alone = malloc(row_size);
+    Matrix matrix;
+    if (!describe_matrix(stored, &matrix)) return 1;
+    matrix.data = malloc(matrix.bytes);
+    pack_matrix(stored, &matrix);
+    int wrong = 0;
+    for (const InstructionSet *const *set = instruction_sets; *set; set++) {
+        if (!(*set)->usable()) continue;
+        product(&matrix, *set, rows, input, bias, together, is_half);
+        for (size_t row = 0; row < rows; row++) {
+            product(&matrix, *set, 1, input + row * stored->inner * width, bias, alone, is_half);
+            if (memcmp(alone, together + row * row_size, row_size) == 0) continue;
+            printf("%s: row %zu of %zu differs alone with %s\n", label, row, rows, (*set)->name);
+            wrong = 1;
+        }
+        printf("%s|%s|%016llx\n", label, (*set)->name, (unsigned long long)checksum(together, rows * row_size));
+    }
+    free(matrix.data), free(input), free(bias), free(together), free(alone);
+    return wrong;
+}
+
+static int run_shape(size_t columns, size_t inner, size_t bits, size_t block, size_t rows) {
+    static const NumberKind kinds[][2] = {{NUMBER_FLOAT, NUMBER_NONE}, {NUMBER_FLOAT, NUMBER_PACKED},
+                                          {NUMBER_FLOAT, NUMBER_FLOAT}, {NUMBER_HALF, NUMBER_NONE},
+                                          {NUMBER_HALF, NUMBER_PACKED}, {NUMBER_HALF, NUMBER_HALF}};
+    int wrong = 0;
+    for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
+        char label[100];
+        snprintf(label, sizeof label, "%zux%zu int%zu-%zu rows %zu numbers %d %d", columns, inner, bits, block, rows,
+                 kinds[at][0], kinds[at][1]);
+        Stored stored = draw_stored(columns, inner, bits, block, kinds[at][0], kinds[at][1]);
+        wrong |= run_case(label, &stored, rows, kinds[at][0] == NUMBER_HALF);
+        free((void *)stored.weights), free((void *)stored.scales), free((void *)stored.zeros);
+    }
+    return wrong;
+}
+
+int main(void) {
+    static const size_t shapes[][2] = {{64, 64}, {33, 100}, {7, 257}, {1, 1}};
+    int wrong = 0;
+    for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++)
+        for (size_t bits = 4; bits <= 8; bits += 4)
+            for (size_t block = 16; block <= 256; block *= 2)
+                for (size_t rows = 1; rows <= 9; rows += rows < 4 ? 1 : 3 - rows % 2)
+                    wrong |= run_shape(shapes[shape][0], shapes[shape][1], bits, block, rows);
+    return wrong;
+}
