@@ -19,6 +19,7 @@ class Chat:
 
     `messages` may be read at any time and holds the answer so far, also one that was stopped. A question, or an edit of
     one, is there from the answer's first step on: one that is never read, fails or is stopped before leaves all as it was.
+    A question asked before the conversation went on is refused, so that no turn is lost.
     """
 
     def __init__(self, engine: "Engine", system: str | None = None) -> None:

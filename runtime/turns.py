@@ -67,7 +67,6 @@ class Turns:
     def begin(self, turn: Turn) -> None:
         """Wait in line. Raises Cancelled if it was stopped meanwhile, SpecdecError inside of a running answer."""
         with self._changed:
-            self._asked.discard(turn)
             turn.reader = get_ident()
             if not turn.stopped:
                 self._leave_behind(turn.reader)
@@ -78,10 +77,13 @@ class Turns:
             finally:
                 self._line.remove(turn)
                 self._changed.notify_all()
+            if not turn.stopped:
+                self._allow()
+                self._holder, turn.begun_at = turn, self._count
+            self._asked.discard(turn)  # a signal handler may cancel at any line: until here it has not begun
             if turn.stopped:
+                self.end(turn)
                 raise Cancelled
-            self._holder, turn.begun_at = turn, self._count
-            self._allow()
 
     @contextmanager
     def only(self) -> Iterator[None]:

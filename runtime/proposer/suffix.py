@@ -21,7 +21,7 @@ class Suffix:
     Where a text continued in several ways, the most frequent way is taken, among equals the most recent. Rejected
     tokens never enter the store. Several stores may share what they learned about `reliability`.
 
-    A store belongs to one conversation (or to one prompt outside of any): the texts of others never propose here. The
+    A store is meant for one conversation, or for one prompt outside of any: what others said is no guide there. The
     context is compared with the text that was followed so far, every time, so that a branch is always noticed.
     """
 

@@ -203,6 +203,7 @@ def test_a_suffix_store_judges_a_proposal_once() -> None:
     assert before != once == [store._reliability.chance(kind) for kind in range(24)]
 
 
+@settings(deadline=None)
 @given(texts=st.lists(st.lists(st.integers(0, 2), max_size=12), min_size=1, max_size=5))
 def test_a_suffix_store_notices_a_branch_by_itself(texts: list[list[int]]) -> None:
     """Any context may follow any other: what is proposed continues this one."""
@@ -226,6 +227,7 @@ def test_what_sampling_taught_says_nothing_about_greedy_answers(rig: Rig) -> Non
     assert isinstance(greedy, Calibration)
 
 
+@settings(deadline=None)
 @given(
     texts=st.tuples(*[st.lists(st.integers(0, 1), max_size=200)] * 2),
     shared=st.lists(st.integers(), max_size=200),

@@ -17,9 +17,10 @@ from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.chat import Chat
+from specdec_onnx.runtime.decoder import Cancelled
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.proposer.suffix import Suffix
-from specdec_onnx.runtime.turns import Stream
+from specdec_onnx.runtime.turns import Stream, Turns
 
 PROMPT = "the rain in the"
 PROMPTS = (PROMPT, "aaaa bbbb aaaa bbbb", "x", "the rain in Spain")
@@ -265,6 +266,16 @@ def test_a_cancel_before_the_first_step_holds(
     assert [(step.finish_reason, step.tokens) for step in steps] == [("cancelled", ())]
     assert engine.last is steps.result and engine.last.finish_reason == "cancelled"
     assert reason(DOORS[door](engine)) != "cancelled", "the next one was not meant"
+
+
+def test_a_cancel_from_a_signal_while_the_turn_is_taken_holds() -> None:
+    """A signal handler runs in the thread that holds the lock."""
+    turns = Turns(lambda: turns.cancel(), lambda: None)
+    turn = turns.ask()
+    with pytest.raises(Cancelled):
+        turns.begin(turn)
+    turns.cancel = lambda turn=None: None  # type: ignore[method-assign]
+    turns.begin(turns.ask())
 
 
 def test_a_cancel_when_nothing_was_asked_ends_nothing(pair: Engine) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.scripted_engine import ANSWER, ScriptedEngine
 from support.steady import steady
@@ -236,6 +236,7 @@ def test_a_single_prompt_is_not_answered_from_its_own_cache(engine: ScriptedEngi
     assert settings["caches"] == "emptied"
 
 
+@settings(deadline=None)
 @given(st.integers(2, 15), st.integers(1, 7), st.integers(1, 3), st.integers())
 def test_every_mode_answers_every_prompt_and_none_follows_itself(
     prompts: int, contestants: int, repeat: int, seed: int
