@@ -78,7 +78,7 @@ class OpenConversation:
     def place(self, turn: Turn) -> tuple[int, int]:
         """(which of its siblings it is, counted from 1; how many there are)."""
         choices = siblings(self.store, turn)
-        return choices.index(turn.id) + 1, len(choices)
+        return (choices.index(turn.id) + 1, len(choices)) if turn.id in choices else (1, 1)
 
     def configure(self, settings: Settings, model: str) -> None:
         """Set what this conversation runs with."""

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from support.chat_app import answered, ask, chat_app, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
+from textual import events
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.session import Progress, Request, Round
+from specdec_onnx.tui.widgets import prompt as prompt_module
 from specdec_onnx.tui.widgets.answer import AnswerView
 from specdec_onnx.tui.widgets.bars import StatisticsBar, TopBar
 from specdec_onnx.tui.widgets.markdown import AnswerText
@@ -47,12 +49,45 @@ async def test_enter_sends_and_three_keys_make_a_new_line(tmp_path: Path) -> Non
         assert screen_of(app).prompt.text == ""
 
 
+async def test_what_is_too_long_to_edit_is_not_pasted(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        prompt = screen_of(app).prompt
+        for text, taken in (
+            ("x" * prompt_module.LINE, True),
+            ("x" * (prompt_module.LINE + 1), False),
+            ("line\n" * (prompt_module.TEXT // 5), True),
+            ("line\n" * (prompt_module.TEXT // 5 + 1), False),
+        ):
+            prompt.fill("")
+            app.clear_notifications()
+            app.post_message(events.Paste(text))
+            await until(lambda: prompt.text or any(note.title for note in app._notifications))
+            await pilot.pause()
+            assert (prompt.text == text) == taken
+            assert [note.title for note in app._notifications] == ([] if taken else ["Too long to paste"])
+
+
+async def test_an_answer_survives_any_size_of_the_terminal(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["word " * 100], pause=0.01))
+    async with app.run_test() as pilot:
+        screen = await under_way(app)
+        for size in ((40, 10), (1, 1), (200, 60), (3, 30), (60, 2), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.05)
+        await idle(app)
+        assert screen.query_one(AnswerView).text == "word " * 100
+
+
 async def test_blank_questions_are_not_sent(tmp_path: Path) -> None:
     session = ScriptedSession(["fine"])
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
         await until(lambda: app.services.host.state.session)
         await pilot.press("space", "enter", "ctrl+j", "enter")
+        for blank in ("\u3000", "\u200b", "\0", "\u2028", "\x1b"):
+            screen_of(app).prompt.fill(blank)
+            await pilot.press("enter")
         assert session.requests == [] and screen_of(app).conversation.stored is None
 
 

@@ -1,7 +1,11 @@
 """History, files, models and settings."""
 
+import errno
+import io
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -14,6 +18,7 @@ from textual.widgets._toast import Toast
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.app import ChatApp
 from specdec_onnx.tui.history.search import recent
+from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.inventory import LocalPair, gigabytes, measured_speeds
 from specdec_onnx.tui.screens.ask import AskScreen
 from specdec_onnx.tui.screens.chat import ChatScreen
@@ -148,6 +153,68 @@ async def test_export_never_overwrites_and_import_says_what_is_wrong(tmp_path: P
         await pilot.press("enter")
         await until(lambda: any("not a conversation" in note.title for note in app._notifications))
         assert titles(app) == ["Ask"]
+
+
+@pytest.mark.parametrize("action", ["import", "export('json')"])
+@pytest.mark.parametrize(
+    "path", ["~nobody-of-that-name/x", os.devnull, "/no/such/folder/x", "x" * 300, ".", "a\0b/c"]
+)
+async def test_a_path_that_leads_nowhere_is_an_error_and_the_chat_goes_on(
+    tmp_path: Path, action: str, path: str
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "Ask")
+        await screen.run_action(action)
+        await until(lambda: isinstance(app.screen, AskScreen))
+        app.screen.query_one(Input).value = path
+        await pilot.press("enter")
+        await until(lambda: any(note.severity == "error" for note in app._notifications))
+        await answered(app, "Ask again")
+
+
+async def test_an_export_that_does_not_fit_on_the_disk_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    real = Path.open
+
+    def full(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name != "new.md":
+            return real(path, *args, **kwargs)
+        path.touch(exist_ok=False)
+        return Full()
+
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        screen = await talked(app, "Ask")
+        screen.action_export("markdown")
+        await until(lambda: isinstance(app.screen, AskScreen))
+        app.screen.query_one(Input).value = str(tmp_path / "new.md")
+        monkeypatch.setattr(Path, "open", full)
+        await pilot.press("enter")
+        await until(lambda: any("No space left" in note.message for note in app._notifications))
+        assert not (tmp_path / "new.md").exists()
+
+
+async def test_a_history_that_cannot_be_changed_says_so(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["fine"]))
+    async with app.run_test() as pilot:
+        await talked(app, "First", "Second")
+        app.services.store.connection.execute("PRAGMA busy_timeout = 50")
+        other = Store(tmp_path / "history.sqlite3")
+        other.rows("BEGIN IMMEDIATE")
+        await pilot.press("ctrl+f")
+        await until(lambda: isinstance(app.screen, HistoryScreen))
+        await pilot.press("ctrl+d", "ctrl+d")
+        await until(lambda: any("locked" in note.message for note in app._notifications))
+        other.rows("ROLLBACK")
+        other.close()
+        await pilot.press("ctrl+d", "ctrl+d")
+        await until(lambda: titles(app) == ["First"])
 
 
 async def test_settings_are_kept_with_the_conversation(tmp_path: Path) -> None:

@@ -333,6 +333,62 @@ async def test_answers_are_rendered_before_they_are_mounted(
         assert rendering == [False] * 16, "none on the event loop, none twice"
 
 
+@pytest.mark.parametrize("keys", [("alt+left",), ("alt+right",), ("ctrl+t", "d", "d")])
+@pytest.mark.parametrize("all_of_it", [True, False])
+async def test_a_turn_that_another_chat_deleted_can_be_walked_over_and_deleted(
+    tmp_path: Path, keys: tuple[str, ...], all_of_it: bool
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app, "First", "Second")
+        other, stored = Store(tmp_path / "history.sqlite3"), screen.conversation.stored
+        assert stored is not None
+        if all_of_it:
+            other.delete(stored.id)
+        else:
+            other.rows("DELETE FROM turn WHERE id = ?", screen.conversation.line[2].id)
+        other.close()
+        await press(app, pilot, *keys)
+        screen.prompt.fill("Third")
+        screen.prompt.focus()
+        await press(app, pilot, "enter")
+        if screen.prompt.text:  # only now has it been noticed, and said
+            await press(app, pilot, "enter")
+        await until(lambda: texts(screen)[-2:] == ["Third", "two"])
+
+
+@pytest.mark.parametrize("cause", ["locked", "full"])
+async def test_a_question_that_cannot_be_stored_stays_in_the_prompt_with_the_reason(
+    tmp_path: Path, cause: str
+) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["one"]))
+    async with app.run_test() as pilot:
+        screen = await answered(app, "First")
+        connection = app.services.store.connection
+        connection.execute("PRAGMA busy_timeout = 50")
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        other = Store(tmp_path / "history.sqlite3")
+        if cause == "locked":
+            other.rows("BEGIN IMMEDIATE")
+        else:
+            connection.execute(f"PRAGMA max_page_count = {pages}")
+        question = "long " * 5000
+        screen.prompt.fill(question)
+        await press(app, pilot, "enter")
+        assert any(cause in note.message for note in app._notifications)
+        assert screen.prompt.text == question and texts(screen) == ["First", "one"]
+        if cause == "locked":
+            await press(app, pilot, "f4", "ctrl+t", "d", "d")
+            assert texts(screen) == ["First", "one"], "nor is anything deleted"
+            other.rows("ROLLBACK")
+        else:
+            connection.execute("PRAGMA max_page_count = 1000000")
+        other.close()
+        screen.prompt.focus()
+        await press(app, pilot, "enter")
+        await until(lambda: len(texts(screen)) == 4)
+
+
 @pytest.mark.parametrize("key", ["enter", "ctrl+r", "ctrl+e"])
 async def test_what_another_chat_deleted_is_an_error_and_the_chat_goes_on(tmp_path: Path, key: str) -> None:
     app = chat_app(tmp_path, ScriptedSession(["one", "two"]))

@@ -1,11 +1,11 @@
 """Branches: turns that share a parent. Regenerate and edit make them; nothing is lost."""
 
 from specdec_onnx.tui.history.records import Turn
-from specdec_onnx.tui.history.store import Store
+from specdec_onnx.tui.history.store import Store, gone
 
 
 def siblings(store: Store, turn: Turn) -> list[int]:
-    """Ids of the turns that follow the same turn, this one included, oldest first."""
+    """Ids of the turns that follow the same turn, oldest first; this one is among them unless it was deleted."""
     query = "SELECT id FROM turn WHERE conversation = ? AND parent IS ? AND role = ? ORDER BY id"
     return [row[0] for row in store.rows(query, turn.conversation, turn.parent, turn.role)]
 
@@ -20,6 +20,8 @@ def tip(store: Store, turn: int) -> int:
 def switch(store: Store, turn: Turn, offset: int) -> bool:
     """Show the sibling `offset` places away, down to its newest leaf; False when there is none."""
     choices = siblings(store, turn)
+    if turn.id not in choices:
+        raise gone()
     place = choices.index(turn.id) + offset
     if not 0 <= place < len(choices):
         return False
@@ -30,6 +32,7 @@ def switch(store: Store, turn: Turn, offset: int) -> bool:
 def remove(store: Store, turn: Turn) -> None:
     """Delete a turn and all that followed it; the newest sibling, or else the parent, becomes the head."""
     with store.transaction():
-        store.rows("DELETE FROM turn WHERE id = ?", turn.id)
+        if not store.rows("DELETE FROM turn WHERE id = ? RETURNING id", turn.id):
+            raise gone()
         left = siblings(store, turn)
         store.head(turn.conversation, tip(store, left[-1]) if left else turn.parent)

@@ -40,21 +40,22 @@ class Store:
         self.connection.close()
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of one statement."""
-        with self._lock:
+        """All rows of one statement. SpecdecError when the file can't be read or written now."""
+        with self._lock, _explained(self.path):
             return self.connection.execute(query, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside happen, or none."""
-        with self._lock:
+        """All statements inside happen, or none. SpecdecError when the file can't be written now."""
+        with self._lock, _explained(self.path):
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self.connection.execute("COMMIT")
             except BaseException:
-                self.connection.execute("ROLLBACK")
+                if self.connection.in_transaction:  # a full disk has ended it already
+                    self.connection.execute("ROLLBACK")
                 raise
-            self.connection.execute("COMMIT")
 
     def create(self, title: str, model: str, settings: Mapping[str, Any]) -> Conversation:
         """A new, empty conversation."""
@@ -92,13 +93,10 @@ class Store:
     def add(self, conversation: str, parent: int | None, role: Role, text: str = "") -> Turn:
         """Append a turn and make it the head. SpecdecError when what it follows was deleted by another chat."""
         now = time.time()
-        try:
-            with self.transaction():
-                query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, ?) RETURNING id"
-                number = self.rows(query, conversation, parent, role, text, now)[0][0]
-                self.head(conversation, number)
-        except sqlite3.IntegrityError as error:
-            raise gone() from error
+        with self.transaction():
+            query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, ?) RETURNING id"
+            number = self.rows(query, conversation, parent, role, text, now)[0][0]
+            self.head(conversation, number)
         return Turn(number, conversation, parent, role, text, created=now)
 
     def head(self, conversation: str, turn: int | None) -> None:
@@ -126,6 +124,20 @@ class Store:
         """Every turn of every branch, oldest first."""
         query = f"SELECT {_TURN} FROM turn WHERE conversation = ? ORDER BY id"
         return [_turn(row) for row in self.rows(query, conversation)]
+
+
+@contextmanager
+def _explained(path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.IntegrityError as error:  # a turn would follow one that is not there
+        raise gone() from error
+    except sqlite3.Error as error:
+        raise SpecdecError(
+            "The history can't be used now.",
+            f"{path or 'memory'}: {error}",
+            "Free some space or close what holds the file, then try again.",
+        ) from error
 
 
 def gone() -> SpecdecError:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import NoneType
+from typing import Any, TypeGuard
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.records import Conversation, Turn
@@ -11,6 +12,11 @@ from specdec_onnx.tui.pieces import Packed, pack
 
 FORMAT = "specdec-conversation"
 VERSION = 1
+UNTITLED = "Imported conversation"
+NUMBERS = (
+    *("decode_tokens_per_second", "new_tokens", "drafted", "tokens_per_round", "acceptance_rate"),
+    *("time_to_first_token_ms", "prompt_tokens", "accepted", "rounds", "seconds"),
+)
 
 
 def to_markdown(conversation: Conversation, line: Sequence[Turn]) -> str:
@@ -56,7 +62,8 @@ def from_json(store: Store, text: str) -> Conversation:
     """Read an exported conversation as a new one. Raises SpecdecError and adds nothing when it is not one."""
     body = _checked(text)
     with store.transaction():
-        made = store.create(str(body["title"]), str(body.get("model", "")), dict(body.get("settings") or {}))
+        title = body["title"].strip() or UNTITLED
+        made = store.create(title, body.get("model") or "", body.get("settings") or {})
         numbers: dict[Any, int | None] = {None: None}
         for entry in body["turns"]:
             numbers[entry["id"]] = _insert(store, made.id, numbers, entry)
@@ -71,40 +78,68 @@ def _insert(
 ) -> int:
     query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, 0) RETURNING id"
     parent = numbers[entry.get("parent")]
-    number = int(store.rows(query, conversation, parent, entry["role"], str(entry["text"]))[0][0])
+    number = int(store.rows(query, conversation, parent, entry["role"], entry["text"])[0][0])
     pieces = Packed(json.dumps(entry.get("pieces") or []))
-    store.update(number, str(entry["text"]), entry.get("reason"), pieces, entry.get("statistics") or {})
+    figures = _figures(entry.get("statistics") or {})
+    store.update(number, entry["text"], entry.get("reason"), pieces, figures)
     return number
+
+
+def _figures(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those that are not what the chat calculates with and shows."""
+    return {name: value for name, value in stored.items() if _is_figure(name, value)}
+
+
+def _is_figure(name: str, value: object) -> bool:
+    if name == "tokens_by_round":
+        return isinstance(value, list) and all(type(each) is int for each in value)
+    if name in ("mode", "pair", "error"):
+        return isinstance(value, str)
+    return type(value) in (int, float) or name not in NUMBERS
 
 
 def _checked(text: str) -> dict[str, Any]:
     try:
-        body = json.loads(text)
-    except ValueError as error:
+        body = json.loads(text, parse_constant=_no_number)
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise _refused("it holds half of a character (a lone surrogate)") from error
+    except (ValueError, RecursionError) as error:
         raise _refused(f"it is not JSON ({error})") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise _refused(f'it has no "format": "{FORMAT}"')
-    if not isinstance(body.get("version"), int) or body["version"] > VERSION:
+    if type(body.get("version")) is not int or body["version"] > VERSION:
         raise _refused(f"its version is {body.get('version')}, this specdec reads up to {VERSION}")
-    _check_turns(body)
+    _check_kinds(body)
+    _check_turns(body["turns"], body.get("head"))
     return body
 
 
-def _check_turns(body: Mapping[str, Any]) -> None:
-    seen: set[Any] = {None}
-    turns = body.get("turns")
-    if not isinstance(turns, list) or "title" not in body:
-        raise _refused("it has no title or no list of turns")
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _check_kinds(body: Mapping[str, Any]) -> None:
+    for name, kind in (("title", str), ("turns", list), ("model", str | None), ("settings", dict | None)):
+        if not isinstance(body.get(name), kind):
+            raise _refused(f"its {name} is missing or of another kind")
+
+
+def _check_turns(turns: Sequence[object], head: object) -> None:
+    known: set[object] = {None}
     for entry in turns:
-        if not _is_turn(entry) or entry.get("id") in seen or entry.get("parent") not in seen:
+        if not _is_turn(entry) or entry["id"] in known or entry.get("parent") not in known:
             raise _refused("a turn is incomplete, or comes before the turn it follows")
-        seen.add(entry["id"])
-    if body.get("head") not in seen:
+        known.add(entry["id"])
+    if type(head) not in (int, NoneType) or head not in known:
         raise _refused("its head is not one of its turns")
 
 
-def _is_turn(entry: object) -> bool:
-    if not isinstance(entry, dict) or entry.get("role") not in ("user", "assistant") or "text" not in entry:
+def _is_turn(entry: object) -> TypeGuard[dict[str, Any]]:
+    kinds = (("id", int), ("parent", int | None), ("role", str), ("text", str), ("reason", str | None))
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), kind) for name, kind in kinds):
+        return False
+    if entry["role"] not in ("user", "assistant") or not isinstance(entry.get("statistics"), dict | None):
         return False
     pieces = entry.get("pieces") or []
     rows = pieces if isinstance(pieces, list) else [None]

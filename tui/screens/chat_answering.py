@@ -1,7 +1,7 @@
 """The answer under way: start, draw 25 times a second, save, stop, finish."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from textual.notifications import Notification, Notify
 
@@ -88,7 +88,7 @@ class Answering(ChatBase):
         """Save and draw the finished answer, then make room for the next question."""
         self.save(reply)
         await asyncio.to_thread(self.services.recorder.wait)
-        self.conversation.reload()
+        self.kept(self.conversation.reload)
         remark = why_nothing_drafted(reply.statistics(), self.modes())
         if (view := self.transcript.answer(reply.turn)) is not None:
             await view.finish(reply.reason or "cancelled", self.figures(reply), remark)
@@ -139,6 +139,15 @@ class Answering(ChatBase):
             self.notify(text, title=error.what, severity="error", timeout=12, markup=False)
         else:
             self.notify(str(error), title=type(error).__name__, severity="error", timeout=12, markup=False)
+
+    def kept(self, change: Callable[[], object]) -> bool:
+        """Store something; when that fails, say so and go on without."""
+        try:
+            change()
+        except SpecdecError as error:
+            self.report(error)
+            return False
+        return True
 
     async def action_stop(self) -> None:
         """Stop the answer and keep what came; else leave editing; else go back to the prompt; from there, pressed

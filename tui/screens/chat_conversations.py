@@ -1,5 +1,6 @@
 """Which conversation is open: a new one, another one, another title."""
 
+from functools import partial
 from pathlib import Path
 
 from specdec_onnx.tui.conversation import OpenConversation
@@ -52,8 +53,7 @@ class Conversations(TurnActions):
             await self.open_conversation(chosen)
         elif current is not None and self.services.store.conversation(current.id) is None:
             await self.action_new()
-        else:
-            self.conversation.reload()
+        elif self.kept(self.conversation.reload):
             self.refresh_bars()
 
     def action_rename(self) -> None:
@@ -65,7 +65,7 @@ class Conversations(TurnActions):
             self.notify("Ask something first.", title="Nothing to rename")
             return
         title = await self.ask("Title of this conversation", self.conversation.title)
-        self.conversation.rename(title or "")
+        self.kept(partial(self.conversation.rename, title or ""))
         self.refresh_bars()
 
     async def action_delete_conversation(self) -> None:
@@ -73,8 +73,8 @@ class Conversations(TurnActions):
         stored = self.conversation.stored
         if stored is None or not self.ready():
             return
-        if self.confirmed(stored.id, "Delete the whole conversation?", "The same again deletes it."):
-            self.services.store.delete(stored.id)
+        sure = self.confirmed(stored.id, "Delete the whole conversation?", "The same again deletes it.")
+        if sure and self.kept(partial(self.services.store.delete, stored.id)):
             await self.action_new()
 
     async def ask(self, question: str, value: str = "") -> str | None:

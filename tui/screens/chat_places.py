@@ -1,6 +1,7 @@
 """Models, settings, views and the comparison."""
 
 from dataclasses import replace
+from functools import partial
 
 from specdec_onnx.models.places import folder_of
 from specdec_onnx.tui.conversation import titled
@@ -35,7 +36,7 @@ class Places(Files):
 
     def use_model(self, pair: str) -> None:
         """Open a pair for this conversation, and as the first choice of the next start."""
-        self.conversation.configure(self.conversation.settings, pair)
+        self.kept(partial(self.conversation.configure, self.conversation.settings, pair))
         self.services.preferences.model = pair
         self.services.host.open(pair, self.conversation.settings.device)
         self.refresh_bars()
@@ -49,7 +50,7 @@ class Places(Files):
 
         chosen = await self.app.push_screen_wait(SettingsScreen(self.conversation.settings))
         if chosen is not None:
-            self.conversation.configure(chosen, self.conversation.model)
+            self.kept(partial(self.conversation.configure, chosen, self.conversation.model))
             if self.conversation.model:
                 self.services.host.open(self.conversation.model, chosen.device)
             self.refresh_bars()
@@ -74,7 +75,7 @@ class Places(Files):
     def action_speculation(self) -> None:
         """Switch speculation for the answers to come."""
         settings = replace(self.conversation.settings, speculate=not self.conversation.settings.speculate)
-        self.conversation.configure(settings, self.conversation.model)
+        self.kept(partial(self.conversation.configure, settings, self.conversation.model))
         self.refresh_bars()
 
     def action_compare(self) -> None:

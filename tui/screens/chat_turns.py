@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui import clipboard
 from specdec_onnx.tui.fences import code_blocks
 from specdec_onnx.tui.history.records import Role, Turn
 from specdec_onnx.tui.screens.chat_answering import Answering
+
+Changed = TypeVar("Changed")
 
 UNFINISHED = (None, "cancelled", "length", "error")
 
@@ -66,17 +69,17 @@ class TurnActions(Answering):
         await self.begin(answer, partial=answer.text)
         self.prompt.focus()
 
-    async def changed(self, change: Callable[[], Turn]) -> Turn | None:
-        """The answer that a change of the conversation leads to; None when another chat has deleted what it needs:
-        then what is left is shown, and an error."""
+    async def changed(self, change: Callable[[], Changed]) -> Changed | None:
+        """What a change of the conversation gives; None when it can't be made, as another chat has deleted what it
+        needs or the disk is full: then what is left is shown, and an error."""
         try:
             return change()
         except SpecdecError as error:
-            self.conversation.reload()
+            self.report(error)
+        if self.kept(self.conversation.reload):
             await self.transcript.keep(self.conversation.line)
             self.refresh_bars()
-            self.report(error)
-            return None
+        return None
 
     async def action_delete(self) -> None:
         """Delete a turn and what followed it, when asked twice."""
@@ -85,7 +88,7 @@ class TurnActions(Answering):
             return
         if not self.confirmed(turn.id, "Delete this turn and all after it?", "The same again deletes it."):
             return
-        self.conversation.remove(turn)
+        await self.changed(partial(self.conversation.remove, turn))
         await self.transcript.keep(self.conversation.line)
         self.refresh_bars()
         self.prompt.focus()
@@ -93,7 +96,9 @@ class TurnActions(Answering):
     async def action_branch(self, offset: int) -> None:
         """Show another version of the focused turn, else of the last turn that has several."""
         turn = self._branching()
-        if turn is not None and self.ready() and self.conversation.switch(turn, offset):
+        if turn is None or not self.ready():
+            return
+        if await self.changed(partial(self.conversation.switch, turn, offset)):
             await self.transcript.keep(self.conversation.line)
             self.refresh_bars()
 

@@ -1,6 +1,8 @@
 """The history: a search field above a list."""
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -12,12 +14,16 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.history.records import Summary
 from specdec_onnx.tui.history.search import END, START, find
 from specdec_onnx.tui.history.store import Store
 from specdec_onnx.tui.safe import on_one_line, printable
 from specdec_onnx.tui.screens.ask import SECONDS_TO_CONFIRM, AskScreen, Twice
 from specdec_onnx.tui.widgets.inputs import LineInput
+
+TITLE = 200
+"""Characters of a title that the list shows."""
 
 
 class HistoryScreen(ModalScreen[str | None]):
@@ -57,7 +63,11 @@ class HistoryScreen(ModalScreen[str | None]):
 
     def search(self, words: str, keep: int = 0) -> None:
         """Fill the list."""
-        self._found = find(self._store, words)
+        try:
+            self._found = find(self._store, words)
+        except SpecdecError as error:
+            self._failed(error)
+            return
         entries = self.query_one(OptionList)
         entries.clear_options()
         entries.add_options([Option(line(summary), id=summary.id) for summary in self._found])
@@ -97,8 +107,7 @@ class HistoryScreen(ModalScreen[str | None]):
 
     def _renamed(self, summary: Summary, title: str | None) -> None:
         if title:
-            self._store.rename(summary.id, title)
-            self._again()
+            self._change(partial(self._store.rename, summary.id, title))
 
     def action_delete(self) -> None:
         """The first press asks, the second deletes."""
@@ -113,8 +122,18 @@ class HistoryScreen(ModalScreen[str | None]):
             )
             return
         self.app.clear_notifications()
-        self._store.delete(summary.id)
-        self._again()
+        self._change(partial(self._store.delete, summary.id))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except SpecdecError as error:
+            self._failed(error)
+        else:
+            self._again()
+
+    def _failed(self, error: SpecdecError) -> None:
+        self.notify(error.why, title=error.what, severity="error", markup=False)
 
     def _again(self) -> None:
         words = self.query_one("#words", Input).value
@@ -128,7 +147,7 @@ class HistoryScreen(ModalScreen[str | None]):
 def line(summary: Summary) -> Content:
     """Title, then age, length and the words that matched."""
     details = f"{clock(summary.updated)} · {summary.turns} turns"
-    parts = [(on_one_line(summary.title), "bold"), ("\n  ", ""), (details, "$text-muted")]
+    parts = [(on_one_line(summary.title[:TITLE]), "bold"), ("\n  ", ""), (details, "$text-muted")]
     return Content.assemble(*parts, *matched(summary.snippet))
 
 

@@ -12,6 +12,9 @@ from specdec_onnx.tui.widgets.inputs import TextInput
 
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter", "alt+ctrl+m", "ctrl+enter")
 
+TEXT, LINE = 500_000, 50_000
+"""The most characters of a text that is pasted, and of one line of it."""
+
 
 class Prompt(TextInput):
     """Grows with its text; asks `recall` for the questions to walk through, newest last."""
@@ -63,8 +66,18 @@ class Prompt(TextInput):
             return False
         return True
 
+    async def _on_paste(self, event: events.Paste) -> None:
+        """Refuse what would make every further key wait for seconds, and what no model reads anyway."""
+        longest = max(map(len, event.text.splitlines()), default=0)
+        if len(event.text) <= TEXT and longest <= LINE:
+            return
+        event.prevent_default()
+        event.stop()
+        size = f"{len(event.text):,} characters, {longest:,} in one line"
+        self.notify(f"It has {size}; {TEXT:,} and {LINE:,} fit in.", title="Too long to paste")
+
     def _submit(self) -> None:
-        if self.text.strip():
+        if any(c.isprintable() and not c.isspace() for c in self.text):
             self.post_message(self.Submitted(self.text.strip("\n")))
 
     def fill(self, text: str) -> None:
