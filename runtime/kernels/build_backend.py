@@ -14,8 +14,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -129,6 +130,18 @@ def compile_library(target: Target, folder: Path) -> Path:
         return partial.replace(folder / target.library)
 
 
+@contextmanager
+def _zig_caches_in(folder: str) -> Iterator[None]:
+    """An installation leaves nothing in the home folder, and needs none; who has set the places is obeyed."""
+    names = [name for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR") if name not in os.environ]
+    os.environ.update(dict.fromkeys(names, folder))
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+
+
 def _clean(folder: Path) -> None:
     for name in (ABSENT, *(STEM + suffix for suffix in (".so", ".dylib", ".dll"))):
         (folder / name).unlink(missing_ok=True)
@@ -148,7 +161,8 @@ def _prepare() -> Target | None:
     """Compile for this platform beside the sources, or note there why not."""
     try:
         target = this_target()
-        compile_library(target, HERE)
+        with tempfile.TemporaryDirectory() as cache, _zig_caches_in(cache):
+            compile_library(target, HERE)
     except CannotCompile as why:
         _clean(HERE)
         (HERE / ABSENT).write_text(f"{why}\n", encoding="utf-8")

@@ -94,6 +94,8 @@ const InstructionSet *best_instruction_set(void);
 /* Memory for weights: large, aligned, in huge pages where the system gives them. */
 void *take_memory(size_t bytes);
 void release_memory(void *memory);
+/* Lets go of resident pages that can be read from their file again, such as weights that have been repacked. */
+void forget_file_pages(const void *memory, size_t bytes);
 
 /* A loop over rows or vectors, whose count is a constant: unrolled, or what it indexes could not live in registers. */
 #if defined(__clang__)

@@ -12,7 +12,9 @@
 #if defined(_WIN32)
 #include <windows.h>
 #else
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 enum { HUGE_PAGE = 2 << 20, LINE = 64, AHEAD = 4096 /* prefetches run past the end */ };
@@ -103,3 +105,35 @@ void release_memory(void *memory) {
     }
     unlock();
 }
+
+#if defined(__linux__)
+/* Whether every page that is there belongs to a file and is as it is in the file: /proc/self/pagemap has a number for
+   each page, with bits that tell whether it is in memory (63), swapped out (62), or a page of a file or of shared
+   memory (61). A private page loses the last bit as soon as it is written to. */
+static bool are_file_pages(uintptr_t first, size_t count, size_t page) {
+    uint64_t facts[512];
+    int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    bool all = file >= 0;
+    for (size_t done = 0; all && done < count;) {
+        size_t some = count - done < 512 ? count - done : 512;
+        off_t at = (off_t)((first / page + done) * sizeof *facts);
+        all = pread(file, facts, some * sizeof *facts, at) == (ssize_t)(some * sizeof *facts);
+        for (size_t which = 0; all && which < some; which++)
+            all = !(facts[which] >> 62 & 1) && (!(facts[which] >> 63) || (facts[which] >> 61 & 1));
+        done += some;
+    }
+    if (file >= 0) close(file);
+    return all;
+}
+
+void forget_file_pages(const void *memory, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = round_up((uintptr_t)memory, page), end = ((uintptr_t)memory + bytes) / page * page;
+    if (end > first && are_file_pages(first, (end - first) / page, page)) madvise((void *)first, end - first, MADV_DONTNEED);
+}
+#else
+void forget_file_pages(const void *memory, size_t bytes) {
+    (void)memory;
+    (void)bytes;
+}
+#endif

@@ -187,6 +187,7 @@ static OrtStatus *build_kernel(const OrtKernelInfo *info, Kernel *kernel) {
     kernel->matrix.data = take_memory(kernel->matrix.bytes);
     if (!kernel->matrix.data) return refuse("not enough memory for the repacked weights");
     pack_matrix(&stored, &kernel->matrix);
+    forget_file_pages(stored.weights, stored.columns * kernel->matrix.blocks * stored.block * stored.bits / 8);
     kernel->is_half = stored.scale_kind == NUMBER_HALF;
     kernel->set = chosen;
     return NULL;

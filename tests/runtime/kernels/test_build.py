@@ -39,13 +39,20 @@ def fake_setuptools(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
 
 @needs_zig
-def test_a_wheel_with_the_library_is_for_this_platform(
-    sources: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_wheel_with_the_library_is_for_this_platform_and_leaves_nothing_at_home(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = fake_setuptools(monkeypatch)
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     assert backend.build_wheel("out") == "w"
     assert (sources / backend.this_target().library).exists()
     assert seen["--build-option"][0] == "--plat-name"  # type: ignore[index]
+    assert not list(home.iterdir())
 
 
 @pytest.mark.parametrize("cause", ["no compiler", "another platform", "an error in the code"])
@@ -81,11 +88,10 @@ def test_a_later_success_takes_the_reason_away(sources: Path, monkeypatch: pytes
 @needs_zig
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.wheel)
 def test_every_platform_compiles(tmp_path: Path, target: backend.Target) -> None:
-    made = backend.compile_library(target, tmp_path)
-    content = made.read_bytes()
-    assert content[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ\x90\0", b"MZx\0")
-    for name in (b"RegisterCustomOps", b"specdec_kernels_choose"):
-        assert name in content
+    objects = backend.compile_files(target, tmp_path, backend.zig(target))
+    names = {made.stem for made in objects}
+    assert names == {*backend.SOURCES["any"], *backend.SOURCES[target.architecture]}
+    assert {made.stem for made in backend.HERE.glob("*.c")} >= names
 
 
 @needs_zig
@@ -98,6 +104,9 @@ def test_a_wheel_of_another_platform_has_its_library_and_no_other(
     packed = zipfile.ZipFile(tmp_path / name).namelist()
     libraries = [file for file in packed if file.endswith((".so", ".dll", ".dylib"))]
     assert libraries == ["specdec_onnx/runtime/kernels/specdec_kernels.dll"]
+    content = zipfile.ZipFile(tmp_path / name).read(libraries[0])
+    assert content[:2] == b"MZ"
+    assert all(word in content for word in (b"RegisterCustomOps", b"specdec_kernels_choose"))
     assert "specdec_onnx/__init__.py" in packed
 
 

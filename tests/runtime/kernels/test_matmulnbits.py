@@ -1,5 +1,8 @@
 """The operator in ONNX Runtime's sessions: right for every shape, the same bits whatever the processor and the company."""
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -244,6 +247,37 @@ def test_a_wrong_bias_is_an_error_of_that_run(forced: Kernels) -> None:
     product = Product(64, 96)
     stored = product.stored() | {"bias": np.zeros(63, np.float32)}
     assert "bias" in _outcome(forced, model_of(product, stored), product.rows(2)).lower()
+
+
+RESIDENT = """
+import sys
+from pathlib import Path
+from support.matmulnbits import Product, open_with, run
+from specdec_onnx.runtime.kernels import kernels
+
+def resident():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+before = resident()
+session, used = open_with(kernels(), sys.argv[1])
+after = resident()
+product = Product(8192, 8192)
+found = [run(session, product.rows(2)) for _ in range(2)]
+assert used.name and (found[0] == found[1]).all()
+print(after - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="Linux tells which pages are a file's")
+def test_weights_are_resident_once(tmp_path: Path) -> None:
+    """They lie in a mapped file and, repacked, in memory; the file's pages are let go."""
+    path = save_outside(model_of(Product(8192, 8192)), tmp_path)
+    command = [sys.executable, "-c", RESIDENT, str(path)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    grown = int(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    packed = 8192 * 8192 // 2 + 8192 * 8192 // 32 * 4
+    assert 0.9 * packed < grown < 1.5 * packed
 
 
 def test_closed_sessions_give_their_memory_back(forced: Kernels) -> None:
