@@ -10,12 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from specdec_onnx.export.progress import ProgressLine, harmless
 from specdec_onnx.models.errors import SpecdecError, explain
+from specdec_onnx.models.progress import ProgressLine, harmless
 
 if TYPE_CHECKING:
-    from specdec_onnx.export.assemble import Depth
-    from specdec_onnx.export.options import Options
+    from specdec_onnx.export.graph.model_writer import Depth
+    from specdec_onnx.export.pipeline import Options
+
 
 BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE, TERMINATED = 2, 1, 130, 141, 143
 
@@ -144,7 +145,7 @@ def _give_up_stdout() -> None:
 def run(args: argparse.Namespace) -> int:
     """Fetch what is named, export it, print the report."""
     from specdec_onnx.export.pipeline import export_pair
-    from specdec_onnx.export.report import decisions, read_report, render
+    from specdec_onnx.export.quality.report import decisions, read_report, render
     from specdec_onnx.export.sources import resolve
 
     options = options_of(args)
@@ -173,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
 
 def options_of(args: argparse.Namespace) -> "Options":
     """What the command line asks for."""
-    from specdec_onnx.export.options import Options
+    from specdec_onnx.export.pipeline import Options
 
     return Options(
         target_format=args.target_format,
@@ -190,7 +191,7 @@ def options_of(args: argparse.Namespace) -> "Options":
 
 def inspect(words: Sequence[str]) -> int:
     """Print the report of an export made before."""
-    from specdec_onnx.export.report import REPORT_FILE, decisions, read_report, render
+    from specdec_onnx.export.quality.report import REPORT_FILE, decisions, read_report, render
 
     parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
     parser.add_argument("folder", metavar="DIR", type=Path, help="what specdec-export wrote")

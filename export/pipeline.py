@@ -2,28 +2,147 @@
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from specdec_onnx.export.assemble import CONTEXT, Order
-from specdec_onnx.export.checkpoint import open_checkpoint
-from specdec_onnx.export.checkpoint.base import Checkpoint
-from specdec_onnx.export.families import FAMILIES
-from specdec_onnx.export.genai import pair_config
-from specdec_onnx.export.linear import parse_format
-from specdec_onnx.export.options import TARGET_BLOCK, Options
-from specdec_onnx.export.ready import ReadyModel, find_ready
-from specdec_onnx.export.report import read_report, write_report
+from specdec_onnx.export.checkpoint import Checkpoint, open_checkpoint
+from specdec_onnx.export.choose_format import FormatWriter
+from specdec_onnx.export.graph.architecture import FAMILIES
+from specdec_onnx.export.graph.genai_config import pair_config
+from specdec_onnx.export.graph.model_writer import CONTEXT, Cache, Depth, ModelWriter, Order, Writer
+from specdec_onnx.export.layer_pruning import DepthWriter, TokenCost
+from specdec_onnx.export.prebuilt import ReadyModel, ReadyWriter, find_ready
+from specdec_onnx.export.quality.measure import steady_cost_ms
+from specdec_onnx.export.quality.report import read_report, size_by_part, write_report
+from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.export.staging import staged, write_json
-from specdec_onnx.export.writers import build, writers_of
-from specdec_onnx.models.compatibility import require_compatible
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.folder import open_model
-from specdec_onnx.models.layout import read_json
-from specdec_onnx.models.pair import open_pair
+from specdec_onnx.models.folder import open_model, read_json
+from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.models.pair import open_pair, require_compatible
 from specdec_onnx.models.progress import Progress, silent
-from specdec_onnx.runtime.memory import peak_memory
+
+
+def writers_of(
+    sources: Mapping[str, Checkpoint | ReadyModel], orders: Mapping[str, Order], folder: Path
+) -> dict[str, Writer]:
+    """A writer for each role's subfolder of `folder`, which are filled in turn."""
+    found: dict[str, Writer] = {}
+    for role, order in orders.items():
+        if order.candidates:
+            token = _draft_cost(sources["draft"], orders["draft"], folder) if "draft" in orders else None
+            found[role] = FormatWriter(_plain(sources[role], order), folder / role, order, token)
+        else:
+            found[role] = _writer(sources[role], folder / role, order)
+    return found
+
+
+def build(writers: Mapping[str, Writer], progress: Progress) -> dict[str, dict[str, Any]]:
+    """Write the graphs; returns each role's part of the report."""
+    entries: dict[str, dict[str, Any]] = {}
+    total, before = sum(writer.steps for writer in writers.values()), 0
+    for role, writer in writers.items():
+
+        def step(what: str, done: int, _: int, role: str = role, before: int = before) -> None:
+            progress(f"{role}: {what}" if role else what, before + done, total)
+
+        sizes = writer.build(step)
+        entries[role] = {
+            "format": writer.format_name,
+            "size_bytes": size_by_part(sizes),
+            **writer.findings,
+        }
+        before += writer.steps
+    return entries
+
+
+def _plain(source: Checkpoint | ReadyModel, order: Order) -> Checkpoint:
+    """The source of a model that is to be tried in several formats; SpecdecError if that can't be."""
+    if isinstance(source, ReadyModel) or order.graph == "portable":
+        why = (
+            "its graph is taken as it is"
+            if isinstance(source, ReadyModel)
+            else "a portable graph is traced once, for one format"
+        )
+        raise SpecdecError(
+            "the target format cannot be chosen by measuring", why, "name one with --target-format"
+        )
+    return source
+
+
+def _draft_cost(source: Checkpoint | ReadyModel, order: Order, folder: Path) -> Callable[[], float]:
+    """Tells the milliseconds of a drafted token, measured when asked."""
+    if isinstance(source, ReadyModel):
+        return lambda: steady_cost_ms([source.model], (1,))[0][1]
+    return lambda: TokenCost(source, order, folder)(int(source.config["num_hidden_layers"]))
+
+
+def _writer(source: Checkpoint | ReadyModel, folder: Path, order: Order) -> Writer:
+    if order.depth is not None:
+        if isinstance(source, ReadyModel) or order.graph == "portable":
+            why = "its graph is not built layer by layer here"
+            raise SpecdecError("the draft cannot be shortened", why, "leave out --draft-layers")
+        return DepthWriter(source, folder, order, folder.parent / "target")
+    if order.cache == "fp16" and (isinstance(source, ReadyModel) or order.graph == "portable"):
+        why = "only attention in our own fused graph takes half-precision keys and values"
+        raise SpecdecError("the cache cannot be fp16", why, "leave out --cache")
+    if isinstance(source, ReadyModel):
+        return ReadyWriter(source, folder)
+    if order.graph == "portable":
+        from specdec_onnx.export.portable import PortableWriter
+
+        return PortableWriter(source, folder, order)
+    return ModelWriter(source, folder, order)
+
+
+TARGET_BLOCK, DRAFT_BLOCK = 32, 128
+"""int4 block sizes: small for a target's quality, large for a draft's speed."""
+
+CANDIDATES = ("w8a8", "int4")
+"""The target formats that "auto" measures."""
+
+TRIM = 32768
+"""Token ids a draft's head keeps, beside the special tokens, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a pair is made; a `target_format` of "auto" is chosen by measuring.
+
+    `trim` is how many token ids the draft's head keeps, None for all; `trim_by` which ones: the "lowest", or those of
+    the highest "frequency" in built-in text. `smooth`: w8a8 and int4 are fitted to what the model reads of built-in text. `graph`: "fused", or "portable" for
+    families the graph builder does not know (through Optimum, without smoothing). `draft_layers`: how many of the
+    draft's layers are kept, "auto" for as many as pay, None for all. `cache` is the type of keys and values.
+    """
+
+    target_format: str = "w8a8"
+    draft_format: str = "int4"
+    trim: int | None = TRIM
+    context: int = CONTEXT
+    smooth: bool = True
+    graph: str = "fused"
+    trim_by: str = "lowest"
+    draft_layers: Depth | None = None
+    cache: Cache = "fp32"
+
+    def target(self) -> Order:
+        """The order for the target; SpecdecError for an unknown format."""
+        auto = self.target_format == "auto"
+        formats = [
+            parse_format(name, TARGET_BLOCK) for name in (CANDIDATES if auto else (self.target_format,))
+        ]
+        candidates = tuple(formats) if auto else ()
+        whole = Order(formats[0], None, self.context, self.smooth, self.graph, cache=self.cache)
+        return replace(whole, candidates=candidates)
+
+    def draft(self) -> Order:
+        """The order for the draft; SpecdecError for an unknown format."""
+        format = parse_format(self.draft_format, DRAFT_BLOCK)
+        whole = Order(format, self.trim, self.context, self.smooth, self.graph, self.trim_by)
+        return replace(whole, depth=self.draft_layers, cache=self.cache)
+
 
 Source = str | Path | Checkpoint
 
@@ -141,8 +260,8 @@ def _measure(
     out: Path, checkpoints: Mapping[str, Checkpoint | ReadyModel], progress: Progress, began: float
 ) -> None:
     """Complete report.json and each model's facts; `began` is when the export did."""
-    from specdec_onnx.export.measure import measure
-    from specdec_onnx.export.trial import try_out
+    from specdec_onnx.export.quality.measure import measure
+    from specdec_onnx.export.quality.trial import try_out
 
     report = dict(read_report(out))
     for done, (role, checkpoint) in enumerate(checkpoints.items()):

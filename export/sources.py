@@ -6,16 +6,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from specdec_onnx.export.architecture import read_architecture
-from specdec_onnx.export.assemble import describe
 from specdec_onnx.export.checkpoint import open_checkpoint
-from specdec_onnx.export.checkpoint.hub import fetch_repository
-from specdec_onnx.export.checkpoint.hub_listing import HubId
-from specdec_onnx.export.families import FAMILIES
-from specdec_onnx.export.ready import ReadyModel, find_ready
-from specdec_onnx.export.weights import HEAD, expected_shapes
-from specdec_onnx.models.catalog import Entry, catalog
-from specdec_onnx.models.catalog_drafts import Proposal, propose
+from specdec_onnx.export.checkpoint.hub import HubId, fetch_repository
+from specdec_onnx.export.checkpoint.weights import HEAD, expected_shapes
+from specdec_onnx.export.graph.architecture import FAMILIES, read_architecture
+from specdec_onnx.export.graph.model_writer import describe
+from specdec_onnx.export.prebuilt import ReadyModel, find_ready
+from specdec_onnx.models.catalog import Entry, Proposal, catalog, propose
 from specdec_onnx.models.download import fetch
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import Progress

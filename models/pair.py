@@ -1,12 +1,135 @@
 """A target model and, beside it, the draft that may propose tokens for it."""
 
+import filecmp
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec_onnx.models.compatibility import Compatibility, compatibility, require_compatible
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.folder import ModelFolder, open_model
-from specdec_onnx.models.layout import inside, read_json, section
+from specdec_onnx.models.folder import ModelFolder, inside, open_model, read_json, section
+from specdec_onnx.models.tokenizer import Tokenizer
+
+_SHOWN = 3
+_PROBE = "def f(x):\n\treturn  x + 1234567  # it's naïve, 北京的天气\r\n\n\n    I'LL go 🙂🇫🇷"
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """`problems` forbid drafting (an id means two things); `notes` are differences that do no harm."""
+
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when every token the draft can propose means the same in the target."""
+        return not self.problems
+
+
+def compatibility(target: ModelFolder, draft: ModelFolder) -> Compatibility:
+    """Compare vocabularies id by id (same id, same text) and special tokens; all else can only be a note."""
+    problems: list[str] = []
+    notes = [*_width_notes(target, draft), *_folder_notes(target, draft)]
+    if not _same_files(target, draft):
+        ours, theirs = target.tokenizer, draft.tokenizer
+        problems = [*_special_problems(ours, theirs), *_id_problems(ours, theirs)]
+        notes += _tokenizer_notes(ours, theirs)
+    return Compatibility(tuple(problems), tuple(notes))
+
+
+def _same_files(target: ModelFolder, draft: ModelFolder) -> bool:
+    files = target.path / "tokenizer.json", draft.path / "tokenizer.json"
+    if target.declared_tokens != draft.declared_tokens:
+        return False
+    return all(file.is_file() for file in files) and filecmp.cmp(*files, shallow=False)
+
+
+def _special_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
+    mine, other = ours.special_tokens, theirs.special_tokens
+    return [
+        f"special token {text} has id {mine[text]} in the target but {other[text]} in the draft"
+        for text in sorted(mine.keys() & other.keys(), key=mine.__getitem__)
+        if mine[text] != other[text]
+    ]
+
+
+def _id_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
+    mine, other = ours.spellings, theirs.spellings
+    if mine == other:
+        return []
+    both = enumerate(zip(mine, other, strict=False))
+    differ = [token for token, (our, their) in both if their is not None and our != their]
+    beyond = [token for token in range(ours.size, theirs.size) if other[token] is not None]
+    problems = []
+    if differ:
+        listed = _listed(differ, lambda token: _difference(ours, theirs, token))
+        problems.append(f"{len(differ):,} of {min(ours.size, theirs.size):,} ids differ: {listed}")
+    if beyond:
+        listed = _listed(beyond, lambda token: f"{token} is {_quoted(theirs.token_text(token))}")
+        whose = f"{len(beyond):,} of the draft's ids lie beyond the target's vocabulary of {ours.size:,}"
+        problems.append(f"{whose}: {listed}")
+    return problems
+
+
+def _difference(ours: Tokenizer, theirs: Tokenizer, token: int) -> str:
+    mine, other = ours.token_text(token), theirs.token_text(token)
+    if mine == other:  # parts of a character all read U+FFFD: show how the vocabulary spells them
+        mine, other = ours.spellings[token] or "", theirs.spellings[token] or ""
+    has = _quoted(mine) if ours.spellings[token] is not None else "nothing"
+    return f"token {token} is {has} in the target but {_quoted(other)} in the draft"
+
+
+def _width_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
+    if target.vocab_size == draft.vocab_size:
+        return []
+    return [
+        f"the logits are {target.vocab_size:,} wide in the target, {draft.vocab_size:,} in the draft: never proposed padding"
+    ]
+
+
+def _folder_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
+    compared: list[tuple[str, Callable[[ModelFolder], object]]] = [
+        ("BOS token", lambda model: model.bos_token_id),
+        ("end-of-text tokens", lambda model: set(model.eos_token_ids)),
+        ("chat template", lambda model: model.chat_template),
+    ]
+    differing = [name for name, read in compared if read(target) != read(draft)]
+    return [f"the {name} differs: the target's is used for both" for name in differing]
+
+
+def _tokenizer_notes(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
+    notes = []
+    unknown = sum(text is None for text in theirs.spellings[: ours.size]) + max(0, ours.size - theirs.size)
+    unknown -= sum(text is None for text in ours.spellings)
+    if unknown > 0:
+        notes.append(f"{unknown:,} of the target's tokens are unknown to the draft: it never proposes them")
+    if ours.special_tokens != theirs.special_tokens:
+        notes.append("the two mark different tokens as special: the target's marks hold")
+    if ours.encode(_PROBE) != theirs.encode(_PROBE):
+        notes.append("the two cut text into tokens differently: the target's cut is used for both")
+    return notes
+
+
+def _listed(tokens: list[int], describe: Callable[[int], str]) -> str:
+    more = len(tokens) - _SHOWN
+    return "; ".join(map(describe, tokens[:_SHOWN])) + (f"; and {more:,} more" if more > 0 else "")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def require_compatible(target: ModelFolder, draft: ModelFolder) -> None:
+    """SpecdecError that lists every problem when `draft` may not draft for `target`."""
+    found = compatibility(target, draft)
+    if not found.ok:
+        raise SpecdecError(
+            f"{draft.name} cannot draft for {target.name}: the same token ids mean different things",
+            "; ".join(found.problems),
+            "choose a draft with the target's tokenizer (a smaller model of the same family), or use no draft",
+        )
+
 
 __all__ = ["Compatibility", "Pair", "compatibility", "members", "open_pair"]
 

@@ -12,22 +12,19 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, open_pair
 from specdec_onnx.models.places import locate
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
-from specdec_onnx.runtime.answer import Answer, Result
 from specdec_onnx.runtime.chat import Chat
-from specdec_onnx.runtime.costs import Curve
-from specdec_onnx.runtime.decoder import Cancelled, Decoder
-from specdec_onnx.runtime.device import check_threads
-from specdec_onnx.runtime.footprint import context_limit
-from specdec_onnx.runtime.generator import Generator, Round
-from specdec_onnx.runtime.loading import Loader
-from specdec_onnx.runtime.placement import Placement
-from specdec_onnx.runtime.prefill import Progress, Tape
-from specdec_onnx.runtime.profile import Profile
-from specdec_onnx.runtime.prompt import prompt_tokens, refuse_system
-from specdec_onnx.runtime.proposer.suffix import Suffix
-from specdec_onnx.runtime.rules import make_rule
-from specdec_onnx.runtime.sampling import Parameters
-from specdec_onnx.runtime.speculation import Speculation
+from specdec_onnx.runtime.drafting.speculation import Speculation
+from specdec_onnx.runtime.drafting.suffix import Suffix
+from specdec_onnx.runtime.generate import Answer, Generator, Result, Round
+from specdec_onnx.runtime.machine.costs import Curve
+from specdec_onnx.runtime.machine.footprint import context_limit
+from specdec_onnx.runtime.machine.loading import Loader, Placement
+from specdec_onnx.runtime.machine.profile import Profile
+from specdec_onnx.runtime.model.decoder import Cancelled, Decoder, Progress, Tape
+from specdec_onnx.runtime.model.device import check_threads
+from specdec_onnx.runtime.sampling.sampler import Parameters
+from specdec_onnx.runtime.sampling.verification import make_rule
+from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
 from specdec_onnx.runtime.turns import Steps, Stream, Turn, Turns
 
 

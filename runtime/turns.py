@@ -16,9 +16,8 @@ from threading import Condition, get_ident
 from weakref import WeakSet
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.answer import Result
-from specdec_onnx.runtime.decoder import Cancelled
-from specdec_onnx.runtime.generator import Step
+from specdec_onnx.runtime.generate import Result, Step
+from specdec_onnx.runtime.model.decoder import Cancelled
 
 Steps = Generator[Step, None, None]
 

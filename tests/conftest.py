@@ -9,7 +9,7 @@ from support.sources import Hub, point_to, serve
 @pytest.fixture(scope="session", autouse=True)
 def private_measurements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Costs measured in a busy test run must not be taken for the machine's."""
-    from specdec_onnx.runtime import profile
+    from specdec_onnx.runtime.machine import profile
 
     folder = tmp_path_factory.mktemp("measurements")
     with pytest.MonkeyPatch.context() as patch:
@@ -28,9 +28,9 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """An empty hub that huggingface_hub is pointed at; each file is read in small pieces."""
-    from specdec_onnx.models import hub as models_hub
+    from specdec_onnx.models import download as models_hub
 
     with serve(Hub()) as running:
         point_to(monkeypatch, running.url)
-        monkeypatch.setattr(models_hub, "_CHUNK", 4096)
+        monkeypatch.setattr(models_hub, "_HUB_CHUNK", 4096)
         yield running

@@ -15,8 +15,8 @@ from pathlib import Path
 from support.chat_app import chat_app, screen_of, until
 from textual.pilot import Pilot
 
-from specdec_onnx.tui.app import ChatApp
-from specdec_onnx.tui.engine_process import open_process
+from specdec_onnx.tui.chat.app import ChatApp
+from specdec_onnx.tui.chat.engine_client import open_process
 
 TICK = 0.005
 PATIENCE = 1200

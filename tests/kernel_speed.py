@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.kernels import SETTING, usable_sets
-from specdec_onnx.tui.bench.processor import name, physical_cores
+from specdec_onnx.runtime.model.decoder import Decoder
+from specdec_onnx.tui.bench.machine import name, physical_cores
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 16, 32)
 Costs = dict[str, dict[int, list[float]]]

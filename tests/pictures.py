@@ -9,9 +9,9 @@ from pathlib import Path
 from support.chat_app import chat_app, idle, screen_of, until
 from textual.pilot import Pilot
 
-from specdec_onnx.tui.app import ChatApp
-from specdec_onnx.tui.engine_process import open_process
-from specdec_onnx.tui.screens.compare import CompareScreen
+from specdec_onnx.tui.chat.app import ChatApp
+from specdec_onnx.tui.chat.engine_client import open_process
+from specdec_onnx.tui.chat.screens.compare import CompareScreen
 
 FOLDER = Path(__file__).resolve().parent.parent / ".github" / "images"
 SIZE = (92, 26)

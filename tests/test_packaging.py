@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec_onnx.tui.cli import COMMANDS
+from specdec_onnx.tui.cli.main import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -84,7 +84,7 @@ def test_importing_the_package_is_light() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS)])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
-        "from specdec_onnx.tui.cli import main\n"
+        "from specdec_onnx.tui.cli.main import main\n"
         f"try: main({arguments!r})\n"
         "except SystemExit as end: assert end.code == 0"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specdec_onnx.export import cli as export_cli
-from specdec_onnx.tui import cli
+from specdec_onnx.tui.cli import main as cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

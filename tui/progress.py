@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Self
 
-from specdec_onnx.tui.safe import printable
+from specdec_onnx.tui.text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
 
 LINES = 10
 """How often a task reports where there is no terminal."""

@@ -1,9 +1,85 @@
 """Where weights come from: GGUF files and safetensors folders behind one protocol."""
 
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import file_digest, sha256
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-from specdec_onnx.export.checkpoint.base import Checkpoint, Source
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.export.quantization.linear import Blocks
 from specdec_onnx.models.errors import SpecdecError
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files a checkpoint's weights were read from: `name` for people, `file` for the record."""
+
+    name: str
+    file: str
+    parts: tuple[Path, ...]
+
+    @cached_property
+    def bytes(self) -> int:
+        """Size on disk over all parts."""
+        return sum(part.stat().st_size for part in self.parts)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 in hex, read in pieces on first use; of several parts, the digest of their digests."""
+        digests = [_digest(part) for part in self.parts]
+        return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
+
+
+class Checkpoint(Protocol):
+    """A model's weights under their Hugging Face names, read one at a time."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """A Hugging Face config.json, with `rope_freq_factors` (a list) where the file holds that tensor."""
+        ...
+
+    @property
+    def source(self) -> Source:
+        """Where it came from."""
+        ...
+
+    def names(self) -> frozenset[str]:
+        """Every tensor's Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape in Hugging Face orientation ([out, in] for a linear layer), without reading the data."""
+        ...
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32 [out, in], kept nowhere else; SpecdecError if the checkpoint lacks it."""
+        ...
+
+    def block_type(self, name: str) -> str:
+        """How the source stores a tensor: "F32", "BF16", "Q4_K", ..."""
+        ...
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """Write tokenizer.json and, where known, the settings, chat template and generation files."""
+        ...
+
+
+@runtime_checkable
+class BlockCheckpoint(Checkpoint, Protocol):
+    """A checkpoint that may store matrices in blocks of integers."""
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as it is stored, rows in the order of `tensor`; None if its blocks are not of that kind."""
+        ...
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
 
 __all__ = ["Checkpoint", "Source", "open_checkpoint"]
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from specdec_onnx.models.errors import SpecdecError as SpecdecError
     from specdec_onnx.runtime.engine import Engine as Engine
     from specdec_onnx.runtime.engine import load as load
-    from specdec_onnx.runtime.generator import Step as Step
-    from specdec_onnx.runtime.sampling import Parameters as Parameters
+    from specdec_onnx.runtime.generate import Step as Step
+    from specdec_onnx.runtime.sampling.sampler import Parameters as Parameters
+
 
 __version__ = "0.1.0"
 __all__ = ["Engine", "Parameters", "SpecdecError", "Step", "load"]
@@ -21,8 +22,8 @@ __all__ = ["Engine", "Parameters", "SpecdecError", "Step", "load"]
 _HOMES = {
     "Engine": "specdec_onnx.runtime.engine",
     "load": "specdec_onnx.runtime.engine",
-    "Step": "specdec_onnx.runtime.generator",
-    "Parameters": "specdec_onnx.runtime.sampling",
+    "Step": "specdec_onnx.runtime.generate",
+    "Parameters": "specdec_onnx.runtime.sampling.sampler",
     "SpecdecError": "specdec_onnx.models.errors",
 }
 

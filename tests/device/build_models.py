@@ -34,7 +34,7 @@ def build(folder: Path, middle: dict[str, Any], *, halve: bool) -> None:
     """One tiny model in each format, and a pair whose target has the sizes of `middle`; caches halved or not."""
     from support.tiny import export_tiny, export_tiny_pair
 
-    from specdec_onnx.export.half_cache import halve_cache
+    from specdec_onnx.export.graph.half_cache import halve_cache
 
     for format in FORMATS:
         export_tiny(folder / f"tiny-{format}", format=format, seed=3, **WIDE_HEADS)

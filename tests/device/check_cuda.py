@@ -70,9 +70,9 @@ def parity(folder: Path, device: str) -> dict[str, Any]:
     import numpy as np
 
     from specdec_onnx.models.folder import open_model
-    from specdec_onnx.runtime.decoder import Decoder
-    from specdec_onnx.runtime.device import find_device
-    from specdec_onnx.runtime.selftest import settle_padding, settle_width
+    from specdec_onnx.runtime.machine.self_test import settle_padding, settle_width
+    from specdec_onnx.runtime.model.decoder import Decoder
+    from specdec_onnx.runtime.model.device import find_device
 
     model = open_model(folder)
     decoder = Decoder.open(model, device=find_device(device), capacity=CAPACITY, exact=True)
@@ -110,9 +110,9 @@ def _walk(decoder: Any) -> Any:
 def curve(folder: Path, device: str) -> dict[str, Any]:
     """Milliseconds of a pass by its width."""
     from specdec_onnx.models.folder import open_model
-    from specdec_onnx.runtime.costs import measure_curve
-    from specdec_onnx.runtime.decoder import Decoder
-    from specdec_onnx.runtime.device import find_device
+    from specdec_onnx.runtime.machine.costs import measure_curve
+    from specdec_onnx.runtime.model.decoder import Decoder
+    from specdec_onnx.runtime.model.device import find_device
 
     model = open_model(folder)
     decoder = Decoder.open(model, device=find_device(device), capacity=CAPACITY, exact=True)

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import Decoder
-from specdec_onnx.runtime.device import find_device, usable_devices
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.selftest import settle_padding, settle_width
+from specdec_onnx.runtime.machine.self_test import settle_padding, settle_width
+from specdec_onnx.runtime.model.decoder import Decoder
+from specdec_onnx.runtime.model.device import find_device, usable_devices
 
 CAPACITY = 144
 PROMPTS = ("aaaa bbbb aaaa bbbb aaaa", "Tea for two, two for tea. Tea for")

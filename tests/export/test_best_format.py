@@ -6,12 +6,11 @@ import pytest
 from support.graphs import GraphRunner
 from support.tiny import export_tiny, tiny_checkpoint
 
-from specdec_onnx.export import best_format
-from specdec_onnx.export.best_format import Measured, choose, tokens_per_second
+from specdec_onnx.export import choose_format as best_format
+from specdec_onnx.export.choose_format import Measured, choose, tokens_per_second
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.options import Options
-from specdec_onnx.export.pipeline import export_model, export_pair
-from specdec_onnx.export.report import decisions, read_report, render
+from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.quality.report import decisions, read_report, render
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.pair import open_pair

@@ -9,15 +9,13 @@ import pytest
 from support.graphs import GraphRunner
 from support.tiny import TinyCheckpoint, export_tiny, tiny_checkpoint
 
-from specdec_onnx.export.agreement import Answers, Dropped, agreements
-from specdec_onnx.export.architecture import read_architecture
+from specdec_onnx.export.checkpoint.layer_subset import Shortened, shortened_config
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.depth import choose
-from specdec_onnx.export.options import Options
-from specdec_onnx.export.pipeline import export_model, export_pair
-from specdec_onnx.export.reference import FloatModel
-from specdec_onnx.export.report import decisions, read_report
-from specdec_onnx.export.shortened import Shortened, shortened_config
+from specdec_onnx.export.graph.architecture import read_architecture
+from specdec_onnx.export.layer_pruning import Answers, Dropped, agreements, choose
+from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.quality.measure import FloatModel
+from specdec_onnx.export.quality.report import decisions, read_report
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import open_pair
 from specdec_onnx.runtime.engine import load

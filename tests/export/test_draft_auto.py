@@ -7,9 +7,8 @@ from support.tiny import export_tiny, tiny_checkpoint
 
 from specdec_onnx.export import sources
 from specdec_onnx.export.cli import main
-from specdec_onnx.models import catalog_drafts
-from specdec_onnx.models.catalog import CatalogFile, Entry, Vocabulary
-from specdec_onnx.models.catalog_drafts import vocabulary_digest
+from specdec_onnx.models import catalog as catalog_drafts
+from specdec_onnx.models.catalog import CatalogFile, Entry, Vocabulary, vocabulary_digest
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.pair import open_pair

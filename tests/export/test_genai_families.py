@@ -8,7 +8,7 @@ from support.families import FAMILIES
 from support.tiny import export_tiny
 
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import Decoder
+from specdec_onnx.runtime.model.decoder import Decoder
 
 genai = pytest.importorskip("onnxruntime_genai")
 

@@ -9,12 +9,11 @@ from support.tiny import tiny_checkpoint
 from support.tiny_tokenizer import write_tokenizer
 
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.options import Options
-from specdec_onnx.export.pipeline import export_model, export_pair
+from specdec_onnx.export.pipeline import Options, export_model, export_pair
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.model.decoder import Decoder
 
 pytest.importorskip("optimum.exporters.onnx", exc_type=ImportError)
 

@@ -13,11 +13,11 @@ from support.tiny import export_tiny, tiny_checkpoint
 from specdec_onnx.export import sources
 from specdec_onnx.export.cli import main
 from specdec_onnx.export.pipeline import export_model, export_pair
-from specdec_onnx.export.report import read_report, render
+from specdec_onnx.export.quality.report import read_report, render
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.engine import load
+from specdec_onnx.runtime.model.decoder import Decoder
 
 OURS = ("specdec.json", "report.json", "genai_config.json")
 

@@ -10,9 +10,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from specdec_onnx.export.linear import parse_format
 from specdec_onnx.export.pipeline import export_model
-from specdec_onnx.export.rewrite import rewrite_linears
+from specdec_onnx.export.portable import rewrite_linears
+from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.models.errors import SpecdecError
 
 

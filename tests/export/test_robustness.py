@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.tiny import tiny_checkpoint
 
-from specdec_onnx.export import trial
 from specdec_onnx.export.pipeline import export_model
+from specdec_onnx.export.quality import trial
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 

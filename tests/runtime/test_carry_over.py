@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from support.steady import rest_or_draft, steady
 from support.tiny import export_tiny_pair
 
-from specdec_onnx.runtime.calibration import Calibration
 from specdec_onnx.runtime.chat import Chat
+from specdec_onnx.runtime.drafting.draft_model import Calibration
+from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.generator import Step
-from specdec_onnx.runtime.prefill import common_prefix
-from specdec_onnx.runtime.proposer.suffix import Suffix
+from specdec_onnx.runtime.generate import Step
+from specdec_onnx.runtime.model.decoder import common_prefix
 from specdec_onnx.runtime.turns import Stream
 
 MODES = ("plain", "suffix", "draft", "auto")

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.model.decoder import Decoder
 
 
 @pytest.fixture(scope="module")

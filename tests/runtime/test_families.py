@@ -8,8 +8,8 @@ from support.families import FAMILIES
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.folder import open_model
-from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.engine import load
+from specdec_onnx.runtime.model.decoder import Decoder
 
 CUTS = ([1] * 48, [7, 1, 16, 2, 14, 8], [5, 3, 40])
 

@@ -22,11 +22,9 @@ from support.speculation_cases import (
     largest_error,
 )
 
-from specdec_onnx.runtime import acceptance
-from specdec_onnx.runtime.categorical import Chance
-from specdec_onnx.runtime.history import History
-from specdec_onnx.runtime.proposer.base import Proposal
-from specdec_onnx.runtime.sampling import Parameters, Sampler
+from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.sampling import verification as acceptance
+from specdec_onnx.runtime.sampling.sampler import Chance, History, Parameters, Sampler
 
 BUGS = {
     "accepts with q / p": ("p.p(token) / q.p(token)", "q.p(token) / max(p.p(token), 1e-9)"),

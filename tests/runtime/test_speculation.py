@@ -10,8 +10,8 @@ from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
 
 from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.drafting.planner import Switch
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.switch import Switch
 
 PROMPT = "aaaa bbbb cccc aaaa bbbb cccc aaaa bbbb"
 

@@ -17,9 +17,9 @@ from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.chat import Chat
-from specdec_onnx.runtime.decoder import Cancelled
+from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.proposer.suffix import Suffix
+from specdec_onnx.runtime.model.decoder import Cancelled
 from specdec_onnx.runtime.turns import Stream, Turns
 
 PROMPT = "the rain in the"

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specdec_onnx.tui.app import ChatApp
-from specdec_onnx.tui.history.recorder import Recorder
-from specdec_onnx.tui.history.store import Store
-from specdec_onnx.tui.host import Host
-from specdec_onnx.tui.preferences import Preferences
-from specdec_onnx.tui.screens.chat import ChatScreen
-from specdec_onnx.tui.services import Preparer, Services
-from specdec_onnx.tui.session import Opener, Session
+from specdec_onnx.tui.chat.app import ChatApp
+from specdec_onnx.tui.chat.engine_client import Host
+from specdec_onnx.tui.chat.history.store import Recorder, Store
+from specdec_onnx.tui.chat.screens.chat import ChatScreen
+from specdec_onnx.tui.chat.services import Preparer, Services
+from specdec_onnx.tui.chat.session import Opener, Session
+from specdec_onnx.tui.chat.settings import Preferences
 
 
 def no_work(name: str, folder: Path, progress: Callable[[str, int, int], None]) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from specdec_onnx.tui.channel import incoming, open_channel, say
+from specdec_onnx.tui.child import incoming, open_channel, say
 
 LOADED = {
     "load_seconds": 1.5,

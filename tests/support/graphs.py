@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from specdec_onnx.runtime.device import session_options
+from specdec_onnx.runtime.model.device import session_options
 
 
 class GraphRunner:

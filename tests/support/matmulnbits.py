@@ -11,8 +11,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from specdec_onnx.runtime.device import session_options
 from specdec_onnx.runtime.kernels import Kernels
+from specdec_onnx.runtime.model.device import session_options
 
 Array = NDArray[Any]
 

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterator
 
 from support.speculation import PROMPT, Propose, Table, Verify, one_round, target_joint
 
-from specdec_onnx.runtime.categorical import Categorical, Chance
-from specdec_onnx.runtime.history import History
-from specdec_onnx.runtime.sampling import Sampler
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Sampler
 
 
 class Fork(Chance):

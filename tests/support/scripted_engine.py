@@ -6,9 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from specdec_onnx.runtime.generator import Step
-from specdec_onnx.runtime.sampling import Parameters
-from specdec_onnx.runtime.statistics import Statistics
+from specdec_onnx.runtime.generate import Statistics, Step
+from specdec_onnx.runtime.sampling.sampler import Parameters
 
 ANSWER = "one two three four five six seven eight"
 TOKENS_PER_ROUND = {"plain": 1, "suffix": 2, "draft": 4, "auto": 4}

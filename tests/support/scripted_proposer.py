@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specdec_onnx.runtime.proposer.base import Proposal, Worth
+from specdec_onnx.runtime.drafting.proposer import Proposal, Worth
 
 
 class ScriptedProposer:

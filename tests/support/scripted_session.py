@@ -5,8 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from specdec_onnx.tui.pieces import Piece, Source
-from specdec_onnx.tui.session import Progress, Request, Round
+from specdec_onnx.tui.chat.session import Piece, Progress, Request, Round, Source
 
 SOURCES: tuple[Source, ...] = ("suffix", "draft", "draft")
 

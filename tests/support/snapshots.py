@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from textual.app import App
 
-FOLDER = Path(__file__).parent.parent / "tui" / "screens"
+FOLDER = Path(__file__).parent.parent / "tui" / "chat" / "screens"
 
 
 def screen_text(app: App[None]) -> str:

@@ -6,11 +6,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.runtime.acceptance import Verdict
-from specdec_onnx.runtime.categorical import Categorical, Chance
-from specdec_onnx.runtime.history import History
-from specdec_onnx.runtime.proposer.base import Proposal
-from specdec_onnx.runtime.sampling import Parameters, Sampler
+from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.verification import Verdict
 
 Table = NDArray[np.float32]
 Propose = Callable[[Sequence[int], History, Chance], Proposal]

@@ -21,11 +21,9 @@ from support.speculation import (
     target_joint,
 )
 
-from specdec_onnx.runtime.acceptance import verify_sampled
-from specdec_onnx.runtime.categorical import Chance
-from specdec_onnx.runtime.history import History
-from specdec_onnx.runtime.proposer.base import Proposal
-from specdec_onnx.runtime.sampling import Parameters, Sampler
+from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.sampling.sampler import Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.verification import verify_sampled
 
 DRAWS = 20_000
 VOCAB = 4

@@ -10,7 +10,8 @@ SCRIPTED = """
 import sys
 from support.scripted_engine import ScriptedEngine
 from specdec_onnx.runtime import engine
-from specdec_onnx.tui import cli, prepare
+from specdec_onnx.tui.cli import main as cli
+from specdec_onnx.tui.chat import inventory as prepare
 scripted = ScriptedEngine()
 engine.load = lambda path, **options: scripted
 prepare.prepare = lambda name: name

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from support.tiny_tokenizer import write_tokenizer
 
-from specdec_onnx.export.architecture import read_architecture
-from specdec_onnx.export.checkpoint.base import Source
-from specdec_onnx.export.options import Options
-from specdec_onnx.export.pipeline import export_model, export_pair
-from specdec_onnx.export.weights import HEAD, expected_shapes
+from specdec_onnx.export.checkpoint import Source
+from specdec_onnx.export.checkpoint.weights import HEAD, expected_shapes
+from specdec_onnx.export.graph.architecture import read_architecture
+from specdec_onnx.export.pipeline import Options, export_model, export_pair
 
 
 @dataclass(frozen=True)

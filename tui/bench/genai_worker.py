@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from specdec_onnx.tui.channel import first_line, incoming, open_channel, say
+from specdec_onnx.tui.child import first_line, incoming, open_channel, say
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -45,7 +45,7 @@ def main() -> None:
 def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
     import onnxruntime_genai as og
 
-    from specdec_onnx.runtime.memory import peak_memory
+    from specdec_onnx.models.memory import peak_memory
 
     wanted = next(messages)
     models = {False: _load(wanted["target"], ["decoder"], wanted["threads"])}

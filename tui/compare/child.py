@@ -5,18 +5,70 @@ The plan comes in as one JSON line; each finding goes out as one, so that what w
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.memory import peak_memory
-from specdec_onnx.tui.channel import first_line, incoming, open_channel, say
-from specdec_onnx.tui.compare.energy import Meter
-from specdec_onnx.tui.compare.prompts import prompt_of
-from specdec_onnx.tui.compare.spec import Place, Plan
+from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.tui.child import first_line, incoming, open_channel, say
+from specdec_onnx.tui.compare.places import Place, Plan, prompt_of
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
+
+
+POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True)
+class Zone:
+    """One processor package's counter, in microjoules; it starts again at 0 behind `limit`."""
+
+    counter: Path
+    limit: int
+
+    def read(self) -> int:
+        """The counter now."""
+        return int(self.counter.read_text())
+
+
+class Meter:
+    """Reads the counters of all processor packages. They count whatever runs, other programs too."""
+
+    def __init__(self, root: Path = POWERCAP) -> None:
+        self.problem = ""
+        self._zones: list[Zone] = []
+        try:
+            self._zones = [_zone(name.parent) for name in root.glob("*/name") if _is_package(name)]
+        except PermissionError:
+            self.problem = f"only root may read the energy counters in {root}"
+        except (OSError, ValueError) as error:
+            self.problem = f"the energy counters in {root} cannot be read: {error}"
+        if not self._zones and not self.problem:
+            self.problem = "this machine shows no energy counters"
+
+    def read(self) -> Mapping[Zone, int]:
+        """The state to measure from."""
+        return {zone: zone.read() for zone in self._zones}
+
+    def joules_since(self, before: Mapping[Zone, int]) -> float | None:
+        """Joules used since `before`; None where nobody counts them."""
+        if not self._zones:
+            return None
+        return sum((zone.read() - start) % (zone.limit + 1) for zone, start in before.items()) / 1e6
+
+
+def _is_package(name: Path) -> bool:
+    return name.read_text().strip().startswith("package")
+
+
+def _zone(folder: Path) -> Zone:
+    zone = Zone(folder / "energy_uj", int((folder / "max_energy_range_uj").read_text()))
+    zone.read()
+    return zone
+
 
 WARM_UP_TOKENS = 4
 
@@ -100,7 +152,7 @@ def _answer(
 
 
 def _costs(engine: "Engine") -> dict[str, Any]:
-    from specdec_onnx.runtime.costs import TARGET_WIDTHS, measure_curve
+    from specdec_onnx.runtime.machine.costs import TARGET_WIDTHS, measure_curve
 
     engine.forget()
     curve = measure_curve(engine.target, TARGET_WIDTHS)

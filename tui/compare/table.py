@@ -6,9 +6,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from specdec_onnx.tui.bench.table import columns, titled, warning_lines
-from specdec_onnx.tui.compare.wording import choice_line, crossover_lines, energy_line, nodes_text
-from specdec_onnx.tui.inventory import gigabytes
+from specdec_onnx.tui.bench.figures import columns, titled, warning_lines
+from specdec_onnx.tui.chat.inventory import gigabytes
+from specdec_onnx.tui.compare.figures import choice_line, crossover_lines, energy_line, nodes_text
 
 
 def tables(report: Mapping[str, Any]) -> RenderableType:

@@ -10,8 +10,8 @@ import pytest
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime import kernels as front
-from specdec_onnx.runtime.device import Device
 from specdec_onnx.runtime.kernels import SETTING, kernels, usable_sets
+from specdec_onnx.runtime.model.device import Device
 
 SETS = usable_sets()
 built = pytest.mark.skipif(not SETS, reason="the kernel library was not built")
@@ -65,7 +65,7 @@ def test_an_instruction_set_of_another_processor_is_an_error(monkeypatch: pytest
 
 def test_a_wrong_setting_ends_a_command_with_one_clear_error() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "specdec_onnx.tui.cli", "doctor"],
+        [sys.executable, "-m", "specdec_onnx.tui.cli.main", "doctor"],
         env={SETTING: "sse9"},
         capture_output=True,
         text=True,
@@ -109,7 +109,7 @@ def test_doctor_shows_them_and_records_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("rich")
-    from specdec_onnx.tui.cli import main
+    from specdec_onnx.tui.cli.main import main
 
     monkeypatch.setenv(SETTING, SETS[-1])
     assert main(["doctor"]) == 0

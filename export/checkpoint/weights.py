@@ -1,0 +1,217 @@
+"""A checkpoint's tensors as the graph uses them: embedding, one layer at a time, final norm and head."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec_onnx.export.checkpoint import BlockCheckpoint, Checkpoint
+from specdec_onnx.export.graph.architecture import Architecture, Family, Span
+from specdec_onnx.export.quantization.linear import Blocks, Format, WeightOnly, stack
+from specdec_onnx.models.errors import SpecdecError
+
+Array = NDArray[np.float32]
+
+EMBEDDING = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
+HEAD = "lm_head.weight"
+QUERY_NORM, KEY_NORM = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
+
+
+@dataclass
+class Layer:
+    """One decoder block; matrices are [out, in], query, key and value stacked, gate and up stacked.
+
+    Norms that a family does not have are None: `input_norm` and `post_norm` stand before attention and feed-forward,
+    `attention_norm` and `feed_forward_norm` behind them, `query_norm` and `key_norm` before the rotation. `blocks`
+    holds the matrices that the export carries over as they are stored, by the names they have here.
+    """
+
+    span: Span
+    input_norm: Array | None
+    qkv: Array
+    qkv_bias: Array | None
+    query_norm: Array | None
+    key_norm: Array | None
+    output: Array
+    output_bias: Array | None
+    attention_norm: Array | None
+    post_norm: Array | None
+    gate_up: Array
+    gate_up_bias: Array | None
+    down: Array
+    down_bias: Array | None
+    feed_forward_norm: Array | None
+    blocks: Mapping[str, Blocks]
+
+
+class Weights:
+    """Reads a checkpoint as an architecture says; every tensor is checked when it is read."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, architecture: Architecture, format: Format | None = None
+    ) -> None:
+        """SpecdecError if a tensor is missing or has another shape than config.json implies.
+
+        Matrices stored on the grid of `format` keep their blocks; `carried` are the names of those read so far.
+        """
+        self._checkpoint = checkpoint
+        self._grid = format.grid if isinstance(format, WeightOnly) else None
+        self.carried: set[str] = set()
+        self._architecture = architecture
+        self._head = HEAD if HEAD in checkpoint.names() or not architecture.tied else EMBEDDING
+        _check(
+            checkpoint,
+            expected_shapes(architecture) | {self._head: (architecture.vocabulary, architecture.hidden)},
+        )
+
+    def embedding(self) -> Array:
+        """Float32 [vocabulary, hidden], with the family's factor on it."""
+        return _times(self._read(EMBEDDING), self._architecture.scales.embedding)
+
+    def final_norm(self) -> Array:
+        """Float32 [hidden]."""
+        return self._norm(FINAL_NORM)
+
+    def head(self) -> Array:
+        """Float32 [vocabulary, hidden]: the checkpoint's own head if it stores one, else the tied embedding."""
+        return _times(self._read(self._head), self._architecture.scales.logits)
+
+    def head_blocks(self) -> Blocks | None:
+        """The head as it is stored, if it is carried over."""
+        return self._blocks([self._head.removesuffix(".weight")], self._architecture.scales.logits)
+
+    def layer(self, index: int) -> Layer:
+        """Block `index`, read now and kept by the caller alone."""
+        look, prefix = self._architecture, f"model.layers.{index}."
+        qkv, gates = (
+            [f"{prefix}{name}" for name in names] for names in (_qkv(look.family), _gate_up(look.family))
+        )
+        output, down = f"{prefix}self_attn.o_proj", f"{prefix}mlp.down_proj"
+        norms = {place: self._norm(f"{prefix}{name}.weight") for place, name in look.family.norms.items()}
+        heads = _head_norms(look)
+        return Layer(
+            span=look.spans[index],
+            input_norm=norms.get("before_attention"),
+            qkv=self._stack(qkv),
+            qkv_bias=self._stack_bias(qkv, look.qkv_bias),
+            query_norm=self._norm(f"{prefix}{QUERY_NORM}") if heads else None,
+            key_norm=self._norm(f"{prefix}{KEY_NORM}") if heads else None,
+            output=_times(self._stack([output]), look.scales.residual),
+            output_bias=self._stack_bias([output], look.output_bias, look.scales.residual),
+            attention_norm=norms.get("after_attention"),
+            post_norm=norms.get("before_feed_forward"),
+            gate_up=self._stack(gates),
+            gate_up_bias=self._stack_bias(gates, look.mlp_bias),
+            down=_times(self._stack([down]), look.scales.residual),
+            down_bias=self._stack_bias([down], look.mlp_bias, look.scales.residual),
+            feed_forward_norm=norms.get("after_feed_forward"),
+            blocks=self._layer_blocks({"qkv": qkv, "output": [output], "gate_up": gates, "down": [down]}),
+        )
+
+    def _layer_blocks(self, linears: Mapping[str, Sequence[str]]) -> dict[str, Blocks]:
+        residual = {"output", "down"}
+        factors = {kind: self._architecture.scales.residual if kind in residual else 1.0 for kind in linears}
+        found = {kind: self._blocks(names, factors[kind]) for kind, names in linears.items()}
+        return {kind: blocks for kind, blocks in found.items() if blocks is not None}
+
+    def _blocks(self, names: Sequence[str], factor: float) -> Blocks | None:
+        """Matrices below each other if all of them are stored on the format's grid."""
+        if self._grid is None or not isinstance(self._checkpoint, BlockCheckpoint):
+            return None
+        parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
+        fitting = [part for part in parts if part is not None and part.grid == self._grid]
+        if len(fitting) < len(parts):
+            return None
+        self.carried.update(names)
+        return stack(fitting).times(factor)
+
+    def _norm(self, name: str) -> Array:
+        return self._read(name) + np.float32(self._architecture.family.norm_offset)
+
+    def _stack(self, names: Sequence[str]) -> Array:
+        parts = [self._read(f"{name}.weight") for name in names]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _stack_bias(self, names: Sequence[str], present: bool, factor: float = 1.0) -> Array | None:
+        if not present:
+            return None
+        return _times(np.concatenate([self._read(f"{name}.bias") for name in names]), factor)
+
+    def _read(self, name: str) -> Array:
+        values = self._checkpoint.tensor(name)
+        if not np.isfinite(values.sum()):
+            raise SpecdecError(
+                f"tensor {name} holds NaN or infinite values", "the source is damaged", "get the source again"
+            )
+        return values
+
+
+def expected_shapes(look: Architecture) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor but the head that the architecture needs."""
+    shapes: dict[str, tuple[int, ...]] = {
+        EMBEDDING: (look.vocabulary, look.hidden),
+        FINAL_NORM: (look.hidden,),
+    }
+    for index in range(look.layers):
+        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in _layer_shapes(look).items()}
+    return shapes
+
+
+def _layer_shapes(look: Architecture) -> dict[str, tuple[int, ...]]:
+    linears = {
+        "self_attn.o_proj": (look.hidden, look.qkv_sizes[0], look.output_bias),
+        "mlp.down_proj": (look.hidden, look.intermediate, look.mlp_bias),
+    }
+    for names, sizes, biased in (
+        (_qkv(look.family), look.qkv_sizes, look.qkv_bias),
+        (_gate_up(look.family), (look.intermediate, look.intermediate), look.mlp_bias),
+    ):
+        rows = sizes if len(names) > 1 else (sum(sizes),)
+        linears |= {name: (out, look.hidden, biased) for name, out in zip(names, rows, strict=True)}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{name}.weight": (look.hidden,) for name in look.family.norms.values()
+    }
+    shapes |= _head_norms(look)
+    shapes |= {f"{name}.weight": (out, inner) for name, (out, inner, _) in linears.items()}
+    return shapes | {f"{name}.bias": (out,) for name, (out, _, biased) in linears.items() if biased}
+
+
+def _qkv(family: Family) -> Sequence[str]:
+    return ["self_attn.qkv_proj"] if family.fused else [f"self_attn.{name}_proj" for name in "qkv"]
+
+
+def _gate_up(family: Family) -> Sequence[str]:
+    return ["mlp.gate_up_proj"] if family.fused else [f"mlp.{name}_proj" for name in ("gate", "up")]
+
+
+def _head_norms(look: Architecture) -> dict[str, tuple[int, ...]]:
+    queries, keys, _ = look.qkv_sizes
+    sizes = {"": (), "head": (look.head_dim, look.head_dim), "projection": (queries, keys)}[
+        look.family.qk_norm
+    ]
+    return {name: (size,) for name, size in zip((QUERY_NORM, KEY_NORM), sizes, strict=False)}
+
+
+def _times(values: Array, factor: float) -> Array:
+    return values if factor == 1 else values * np.float32(factor)
+
+
+def _check(checkpoint: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> None:
+    names = checkpoint.names()
+    missing = [name for name in shapes if name not in names]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise SpecdecError(
+            f"the source lacks tensor {missing[0]}{more}",
+            "its config asks for it",
+            "check that the source is complete",
+        )
+    for name, shape in shapes.items():
+        if checkpoint.shape(name) != shape:
+            raise SpecdecError(
+                f"tensor {name} has shape {checkpoint.shape(name)}",
+                f"its config implies {shape}",
+                "get the source again",
+            )

@@ -1,0 +1,1 @@
+"""The decoder as an ONNX graph, and the folder around it."""

@@ -1,0 +1,274 @@
+"""What a decoder looks like, read from its config.json: families are data, not code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from specdec_onnx.export.graph.rope import Rope, read_rope
+from specdec_onnx.models.errors import SpecdecError
+
+Norms = Mapping[str, str]
+"""Where a block's norms stand, and what a checkpoint calls them."""
+
+_LLAMA_NORMS: Norms = MappingProxyType(
+    {"before_attention": "input_layernorm", "before_feed_forward": "post_attention_layernorm"}
+)
+_GEMMA_NORMS: Norms = MappingProxyType(
+    {
+        "before_attention": "input_layernorm",
+        "after_attention": "post_attention_layernorm",
+        "before_feed_forward": "pre_feedforward_layernorm",
+        "after_feed_forward": "post_feedforward_layernorm",
+    }
+)
+_OLMO_NORMS: Norms = MappingProxyType(
+    {"after_attention": "post_attention_layernorm", "after_feed_forward": "post_feedforward_layernorm"}
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One `model_type`; a bias of None is left to `attention_bias` in config.json.
+
+    `norm_offset` is added to every norm's stored weight. `qk_norm` spans each head, or the whole projection.
+    `fused` checkpoints hold query, key and value as one matrix, gate and up as another. Layers n, 2n, ... of
+    `full_every` see the whole text, the others a sliding window (0: all others); `windows_on_request` if config.json
+    says use_sliding_window, with `local_rope` if they turn at their own speed. Layers n, 2n, ... of `without_rope_every` have no rotary embedding. `genai_type` is
+    what ONNX Runtime GenAI calls it, where that is another name.
+    """
+
+    qkv_bias: bool | None = None
+    output_bias: bool | None = None
+    norms: Norms = field(default_factory=lambda: _LLAMA_NORMS)
+    norm_offset: float = 0.0
+    qk_norm: Literal["", "head", "projection"] = ""
+    fused: bool = False
+    full_every: int = 1
+    windows_on_request: bool = False
+    local_rope: bool = False
+    without_rope_every: int = 0
+    scaled_embedding: bool = False
+    activation: str = "silu"
+    tied: bool = False
+    genai_type: str = ""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "gemma2": Family(
+        norms=_GEMMA_NORMS,
+        norm_offset=1.0,
+        full_every=2,
+        scaled_embedding=True,
+        activation="gelu_pytorch_tanh",
+        tied=True,
+    ),
+    "gemma3_text": Family(
+        norms=_GEMMA_NORMS,
+        norm_offset=1.0,
+        qk_norm="head",
+        full_every=6,
+        local_rope=True,
+        scaled_embedding=True,
+        activation="gelu_pytorch_tanh",
+        tied=True,
+    ),
+    "granite": Family(),
+    "llama": Family(),
+    "mistral": Family(qkv_bias=False, output_bias=False, full_every=0),
+    "olmo2": Family(norms=_OLMO_NORMS, qk_norm="projection", genai_type="olmo"),
+    "phi3": Family(qkv_bias=False, output_bias=False, fused=True, full_every=0),
+    "qwen2": Family(qkv_bias=True, output_bias=False, windows_on_request=True),
+    "qwen3": Family(qk_norm="head", windows_on_request=True),
+    "smollm3": Family(without_rope_every=4, tied=True),
+}
+
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True)
+class Span:
+    """One layer's attention: the last `window` tokens with its own (0: all), rotated by `rope` if it has one."""
+
+    window: int
+    rope: Rope | None
+
+
+def read_spans(
+    config: Mapping[str, Any], family: Family, layers: int, rope: Rope, local: Rope
+) -> tuple[Span, ...]:
+    """The span of every layer; `local` is the rotary embedding of those with a window."""
+    window, spans = _window(config, family), []
+    for index, sliding in enumerate(_sliding(config, family, layers)):
+        turns = _rotates(config, family, index)
+        own = local if sliding and family.local_rope else rope
+        spans.append(Span(window if sliding else 0, own if turns else None))
+    return tuple(spans)
+
+
+def _window(config: Mapping[str, Any], family: Family) -> int:
+    if family.windows_on_request and not config.get("use_sliding_window"):
+        return 0
+    window = int(config.get("sliding_window") or 0)
+    return window if window < int(config["max_position_embeddings"]) else 0
+
+
+def _sliding(config: Mapping[str, Any], family: Family, layers: int) -> list[bool]:
+    """Which layers have the window; `layer_types` says it layer by layer, older files by a rule."""
+    if kinds := config.get("layer_types"):
+        if len(kinds) != layers or not set(kinds) <= set(_KINDS):
+            why = f"layer_types must name {layers} layers as {' or '.join(_KINDS)}"
+            raise SpecdecError("config.json: layer_types cannot be used", why, "choose another model")
+        return [kind == "sliding_attention" for kind in kinds]
+    if family.windows_on_request:
+        first = int(config.get("max_window_layers") or 0)
+        return [index >= first for index in range(layers)]
+    every = int(config.get("sliding_window_pattern") or family.full_every)
+    return [every == 0 or (index + 1) % every != 0 for index in range(layers)]
+
+
+def _rotates(config: Mapping[str, Any], family: Family, index: int) -> bool:
+    """`no_rope_layers` holds a 1 for each layer with rotary embedding, whatever its name says."""
+    listed = config.get("no_rope_layers")
+    if listed and family.without_rope_every:
+        return bool(listed[index])
+    every = int(config.get("no_rope_layer_interval") or family.without_rope_every)
+    return not family.without_rope_every or (index + 1) % every != 0
+
+
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Factors some families put on parts of the model; a cap c bounds x to c·tanh(x/c), 0 leaves it."""
+
+    embedding: float = 1.0
+    attention: float = 1.0
+    residual: float = 1.0
+    logits: float = 1.0
+    attention_cap: float = 0.0
+    logits_cap: float = 0.0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes and switches of one decoder; everything the graph builder asks for."""
+
+    model_type: str
+    family: Family
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocabulary: int
+    epsilon: float
+    rope: Rope
+    spans: tuple[Span, ...]
+    scales: Scales
+    activation: str
+    context: int
+    tied: bool
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+
+    @property
+    def qkv_sizes(self) -> tuple[int, int, int]:
+        """Rows of the query, key and value projections."""
+        return self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
+
+
+def read_architecture(config: Mapping[str, Any], positions: int = 0) -> Architecture:
+    """The architecture a config.json describes, for texts of up to `positions` (0: as short as it was trained on).
+
+    SpecdecError for a family or feature not supported.
+    """
+    family = _family(config)
+    heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
+    head_dim = int(config.get("head_dim") or hidden // heads)
+    attention_bias = bool(config.get("attention_bias", False))
+    context = _size(config, "max_position_embeddings")
+    layers = _size(config, "num_hidden_layers")
+    rope = read_rope(config, head_dim, context).within(min(positions, context))
+    _require_whole_vectors(head_dim, 2 * len(rope.inverse_frequencies))
+    local = read_rope(config, head_dim, context, "sliding_attention")
+    return Architecture(
+        model_type=config["model_type"],
+        family=family,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=head_dim,
+        intermediate=_size(config, "intermediate_size"),
+        vocabulary=_size(config, "vocab_size"),
+        epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        rope=rope,
+        spans=read_spans(config, family, layers, rope, local),
+        scales=_scales(config, family, head_dim),
+        activation=_activation(config, family),
+        context=context,
+        tied=bool(config.get("tie_word_embeddings", family.tied)),
+        qkv_bias=attention_bias if family.qkv_bias is None else family.qkv_bias,
+        output_bias=attention_bias if family.output_bias is None else family.output_bias,
+        mlp_bias=bool(config.get("mlp_bias", False)),
+    )
+
+
+def _family(config: Mapping[str, Any]) -> Family:
+    kind = str(config.get("model_type"))
+    if kind not in FAMILIES:
+        known = ", ".join(sorted(FAMILIES))
+        raise SpecdecError(
+            f"cannot export a model of type {kind!r}",
+            f"the graph builder knows these families: {known}",
+            "add --graph portable (needs specdec-onnx[optimum]), or choose a model of one of them",
+        )
+    return FAMILIES[kind]
+
+
+def _scales(config: Mapping[str, Any], family: Family, head_dim: int) -> Scales:
+    """Granite's multipliers and Gemma's caps; what a config.json doesn't name is left alone."""
+    embedding = float(config["hidden_size"]) ** 0.5 if family.scaled_embedding else 1.0
+    attention = float(config.get("query_pre_attn_scalar") or head_dim) ** -0.5
+    return Scales(
+        embedding=float(config.get("embedding_multiplier") or embedding),
+        attention=float(config.get("attention_multiplier") or attention),
+        residual=float(config.get("residual_multiplier") or 1.0),
+        logits=1 / float(config.get("logits_scaling") or 1.0),
+        attention_cap=float(config.get("attn_logit_softcapping") or 0.0),
+        logits_cap=float(config.get("final_logit_softcapping") or 0.0),
+    )
+
+
+def _activation(config: Mapping[str, Any], family: Family) -> str:
+    name = config.get("hidden_activation") or config.get("hidden_act") or family.activation
+    if name not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise SpecdecError(f"activation {name!r} is not supported", f"the graph builder knows {known}")
+    return _ACTIVATIONS[name]
+
+
+def _require_whole_vectors(head_dim: int, rotated: int) -> None:
+    if head_dim % 16 or rotated % 16:
+        size = f"{head_dim}" if head_dim % 16 else f"{head_dim} of which {rotated} are rotated"
+        raise SpecdecError(
+            f"heads of size {size} are not supported",
+            "ONNX Runtime's fused attention takes multiples of 16",
+            "choose another model",
+        )
+
+
+def _size(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise SpecdecError(
+            f"config.json: {key} is {value!r}",
+            "a positive whole number is needed",
+            "check that the source is complete",
+        )
+    return value

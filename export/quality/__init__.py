@@ -1,0 +1,1 @@
+"""What an export costs and loses, measured and reported."""

@@ -1,0 +1,1 @@
+"""Weight formats: what each stores, and how weights are fitted to it."""

@@ -1,0 +1,346 @@
+"""Linear layers in each weight format: y = x·Wᵀ as ONNX nodes, W [out, in] float32."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnxruntime.capi import _pybind_state as native
+
+from specdec_onnx.export.graph.builder import IR_VERSION, MICROSOFT, OPSET, Graph
+from specdec_onnx.models.errors import SpecdecError
+
+LOW, HIGH = -8, 7
+_STRETCHES = (1.0, 0.8, 0.86, 0.92, 1.06, 1.12)
+"""Scales tried, as shares of the one that makes the largest weight of a block exact; that one wins a tie."""
+
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Levels int8 [rows, blocks, block] around zero, of 4 or 8 bits, and their scales [rows, blocks]."""
+
+    levels: NDArray[np.int8]
+    scales: Rows
+    bits: int = 4
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Bits a weight and weights a block."""
+        return self.bits, self.levels.shape[2]
+
+    def rows(self, chosen: "slice | NDArray[np.int64]") -> "Blocks":
+        """Some of the rows."""
+        return replace(self, levels=self.levels[chosen], scales=self.scales[chosen])
+
+    def times(self, factor: float) -> "Blocks":
+        """All weights multiplied; the levels stay."""
+        return self if factor == 1 else replace(self, scales=self.scales * np.float32(factor))
+
+    def matrix(self, inner: int) -> Rows:
+        """The weights they stand for, float32 [rows, inner]."""
+        values = self.levels * self.scales[..., None]
+        return values.reshape(len(values), -1)[:, :inner]
+
+    def packed(self) -> NDArray[np.uint8]:
+        """Bytes [rows, blocks, bytes] as MatMulNBits reads them; of 4 bits, the first level in the lower half."""
+        unsigned = self.levels.view(np.uint8) + np.uint8(1 << (self.bits - 1))
+        if self.bits == 8:
+            return unsigned
+        return unsigned[..., 0::2] | np.left_shift(unsigned[..., 1::2], np.uint8(4))
+
+
+def stack(parts: Sequence[Blocks]) -> Blocks:
+    """Blocks of one grid, below each other."""
+    if len(parts) == 1:
+        return parts[0]
+    levels, scales = ([getattr(part, name) for part in parts] for name in ("levels", "scales"))
+    return Blocks(np.concatenate(levels), np.concatenate(scales), parts[0].bits)
+
+
+def quantize_blocks(weight: Rows, block: int, importance: Rows | None = None) -> Blocks:
+    """Blocks of `weight` [rows, inner] with the least squared error, each input channel weighted by `importance`.
+
+    For each of several scales the weights are rounded, then the scale is fitted to the levels by least squares, and
+    the scale that explains most of the block is kept: the search behind llama.cpp's k-quants (make_qx_quants).
+    """
+    parts = _split(weight, block)
+    heed = _split(
+        np.ones((1, weight.shape[1]), np.float32) if importance is None else importance[None], block
+    )
+    heed = heed + np.float32(1e-6) * heed.max()
+    extreme = np.take_along_axis(parts, np.abs(parts).argmax(axis=2)[..., None], axis=2) / np.float32(LOW)
+    extreme[extreme == 0] = 1
+    weighted = parts * heed
+    levels, scales, most = (
+        np.zeros_like(parts),
+        np.ones(parts.shape[:2], np.float32),
+        np.full(parts.shape[:2], -1.0),
+    )
+    for stretch in _STRETCHES:
+        rounded = np.clip(np.rint(parts / (extreme * np.float32(stretch))), LOW, HIGH)
+        along = np.einsum("rbk,rbk->rb", weighted, rounded)
+        length = np.maximum(np.einsum("rbk,rbk,obk->rb", rounded, rounded, heed), np.float32(1e-30))
+        better = along * along / length > most
+        levels[better] = rounded[better]
+        scales[better] = (along / length)[better]
+        most[better] = (along * along / length)[better]
+    scales[scales == 0] = 1
+    return Blocks(levels.astype(np.int8), scales)
+
+
+def _split(rows: Rows, block: int) -> Rows:
+    """[rows, inner] as [rows, blocks, block], the last block filled with zeros."""
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % block)))
+    return padded.reshape(len(rows), -1, block)
+
+
+_WIDTH = 64
+_EXTREME = 127
+
+
+@lru_cache(maxsize=1)
+def signed_weights_saturate() -> bool:
+    """Whether uint8 activations times int8 weights lose what does not fit 16 bits, as on x86 without VNNI."""
+    session = ort.InferenceSession(_extreme_product().SerializeToString(), providers=["CPUExecutionProvider"])
+    rows = np.full((2, _WIDTH), 255, np.uint8)
+    return bool((session.run(None, {"rows": rows})[0] != _EXTREME * _EXTREME * _WIDTH).any())
+
+
+def _extreme_product() -> ModelProto:
+    tensors = {
+        "weight": np.full((_WIDTH, _WIDTH), _EXTREME, np.int8),
+        "one": np.float32(1),
+        "scale": np.ones(_WIDTH, np.float32),
+        "zero_point": np.uint8(128),
+    }
+    node = helper.make_node(
+        "MatMulIntegerToFloat",
+        ["rows", "weight", "one", "scale", "zero_point"],
+        ["product"],
+        domain=MICROSOFT,
+    )
+    graph = helper.make_graph(
+        [node],
+        "extreme",
+        [helper.make_tensor_value_info("rows", TensorProto.UINT8, [2, _WIDTH])],
+        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [2, _WIDTH])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()],
+    )
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+_STRIPE_BYTES = 32 << 20
+_LEVELS = 127
+_ZERO_POINT = 128
+
+Matrix = NDArray[np.float32]
+
+
+class Format(Protocol):
+    """How a matrix is stored and multiplied."""
+
+    @property
+    def name(self) -> str:
+        """As people write it: `w8a8`, `int4-128`."""
+        ...
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """Add the nodes of x [1, S, in] · weightᵀ; returns the name of the result [1, S, out]."""
+        ...
+
+
+@runtime_checkable
+class Calibrated(Format, Protocol):
+    """A format whose loss depends on what the layer reads."""
+
+    @property
+    def importance(self) -> dict[str, Matrix]:
+        """By layer name, how much each input channel matters [in]; a format may heed it."""
+        ...
+
+    def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
+        """x [rows, in] · weightᵀ with this format's loss, computed here."""
+        ...
+
+
+@dataclass(frozen=True)
+class Float32:
+    """Weights as they are."""
+
+    name: str = "fp32"
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """One MatMul."""
+        stored = graph.weight(f"{name}.weight", np.float32, weight.T.shape, _transposed(weight))
+        return graph.node("MatMul", [x, stored], name)
+
+
+@dataclass(frozen=True)
+class RowwiseInt8:
+    """w8a8: weights int8 per output column, activations int8 per row, exact int32 sums.
+
+    Processors without VNNI add pairs of unsigned-by-signed products in 16 bits and saturate. For them the weights
+    are stored unsigned, the same grid shifted by 128, which multiplies exactly and as fast; elsewhere signed ones
+    are faster. A signed model that meets such a processor is converted when it is loaded, since the runtime asks for
+    ONNX Runtime's precise mode (`session.x64quantprecision`; it wants a named zero point for every weight).
+    Rows never meet: each has its own scale, so a drafted token cannot change the logits of an earlier one.
+    Layers named in `spared` keep float activations (int8 weights in blocks): their inputs do not fit 127 steps.
+    """
+
+    name: str = "w8a8"
+    signed: bool = True
+    importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
+    spared: set[str] = field(default_factory=set, compare=False)
+
+    def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
+        """What the nodes compute, in float arithmetic."""
+        scales, peaks = column_scales(weight), np.abs(x).max(axis=1, keepdims=True)
+        levels = np.rint(x / np.where(peaks > 0, peaks, 1) * _LEVELS)
+        return levels @ np.rint(weight / scales[:, None]).T * (scales / np.float32(_LEVELS)) * peaks
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
+        if name in self.spared:
+            return WeightOnly(8, 32).linear(graph, x, weight, name)
+        rows, peak = self._quantize_rows(graph, x, name)
+        scales = column_scales(weight)
+        kind, zero = (np.int8, 0) if self.signed else (np.uint8, _ZERO_POINT)
+        levels = (stripe + zero for stripe in _quantized_stripes(weight, scales))
+        operands = [
+            rows,
+            graph.weight(f"{name}.weight", kind, weight.T.shape, levels),
+            graph.constant("one", np.float32(1)),
+            graph.constant(f"{name}.scale", scales / np.float32(_LEVELS)),
+            graph.constant("zero_point", np.uint8(_ZERO_POINT)),
+            graph.constant(f"{name}.zero_point", kind(zero)),
+        ]
+        product = graph.node("MatMulIntegerToFloat", operands, f"{name}.product", domain=MICROSOFT)
+        return graph.node("Mul", [product, peak], name)
+
+    def _quantize_rows(self, graph: Graph, x: str, name: str) -> tuple[str, str]:
+        """Each row over its own largest magnitude, rounded to 127 steps: uint8 rows and float [1, S, 1] peaks."""
+        # A row of zeros divides zero by zero; whichever byte that becomes, its peak of zero cancels the product.
+        magnitude = graph.node("Abs", [x], f"{name}.magnitude")
+        last = graph.constant("last_axis", np.array([-1]))
+        peak = graph.node("ReduceMax", [magnitude, last], f"{name}.peak", keepdims=1)
+        unit = graph.node("Div", [x, peak], f"{name}.unit")
+        step = graph.constant("step", np.float32(1 / _LEVELS))
+        zero = graph.constant("zero_point", np.uint8(_ZERO_POINT))
+        return graph.node("QuantizeLinear", [unit, step, zero], f"{name}.rows"), peak
+
+
+@dataclass(frozen=True)
+class WeightOnly:
+    """Weights in blocks along the input, each block with its own scale (MatMulNBits)."""
+
+    bits: int
+    block: int
+
+    @property
+    def name(self) -> str:
+        """`int4-32`, `int8-32`."""
+        return f"int{self.bits}-{self.block}"
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Bits a weight and weights a block."""
+        return self.bits, self.block
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """One MatMulNBits over blocks made here."""
+        scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
+        packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
+        return self._multiply(graph, x, packed, scales, weight.shape[1], name)
+
+    def carry(self, graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
+        """One MatMulNBits over blocks that the source stores, of this format's grid: nothing is rounded."""
+        stripes = _stripes(len(stored.levels), inner)
+        packed = (stored.rows(rows).packed() for rows in stripes)
+        return self._multiply(graph, x, packed, stored.scales, inner, name)
+
+    def _multiply(
+        self, graph: Graph, x: str, packed: Iterator[NDArray[np.uint8]], scales: Matrix, inner: int, name: str
+    ) -> str:
+        """The node, which computes in int8 (accuracy level 4); `scales` are complete once `packed` is."""
+        out, blocks = scales.shape
+        weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, self.block * self.bits // 8), packed)
+        operands = [x, weight, graph.constant(f"{name}.scale", scales)]
+        sizes = {"K": inner, "N": out, "bits": self.bits, "block_size": self.block, "accuracy_level": 4}
+        return graph.node("MatMulNBits", operands, name, domain=MICROSOFT, **sizes)
+
+    def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
+        """Packed bytes [rows, blocks, bytes] of some rows of layer `name`; fills `scales` [rows, blocks]."""
+        (count, inner), blocks = weight.shape, scales.shape[1]
+        packed = np.zeros((count, blocks, self.block), np.uint8)
+        part = np.zeros(count * blocks, np.float32)
+        unused = np.zeros(count * blocks, np.uint8)
+        stripe = np.ascontiguousarray(weight.T)
+        native.quantize_matmul_8bits(packed, stripe, part, unused, self.block, count, inner, True)
+        scales[:] = part.reshape(count, blocks)
+        return packed
+
+
+@dataclass(frozen=True)
+class Int4(WeightOnly):
+    """int4: 16 levels around zero, each block's scale searched for the least error in what the layer gives."""
+
+    importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
+
+    def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
+        """Packed bytes of some rows; fills `scales`."""
+        found = quantize_blocks(weight, self.block, self.importance.get(name))
+        scales[:] = found.scales
+        return found.packed()
+
+    def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
+        """x times the weights that are left; rounding x itself loses far less."""
+        return x @ quantize_blocks(weight, self.block, importance).matrix(weight.shape[1]).T
+
+
+def column_scales(weight: Matrix) -> Matrix:
+    """Step of each output column's int8 grid: float32 [out], 1 for a column of zeros."""
+    peaks = np.maximum(weight.max(axis=1), -weight.min(axis=1))
+    return np.where(peaks > 0, peaks / np.float32(_LEVELS), np.float32(1)).astype(np.float32)
+
+
+def parse_format(text: str, block: int = 32) -> Format:
+    """The format people name: fp32, w8a8, int8[-BLOCK], int4[-BLOCK]; `block` where none is given."""
+    if text == "fp32":
+        return Float32()
+    if text == "w8a8":
+        return RowwiseInt8(signed=not signed_weights_saturate())
+    match = re.fullmatch(r"int([48])(?:-(16|32|64|128|256))?", text)
+    if match is None:
+        raise SpecdecError(
+            f"unknown format {text!r}",
+            fix="use w8a8, int4, int8 or fp32; int4-64 sets the block size (16 to 256)",
+        )
+    if match[1] == "4":
+        return Int4(4, int(match[2] or block))
+    return WeightOnly(8, int(match[2] or 32))
+
+
+def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int16]]:
+    for stripe in _transposed(weight):
+        yield np.clip(np.rint(stripe / scales), -_LEVELS, _LEVELS).astype(np.int16)
+
+
+def _transposed(weight: Matrix) -> Iterator[Matrix]:
+    """The transpose, some of its rows at a time."""
+    for columns in _stripes(weight.shape[1], weight.shape[0]):
+        yield np.ascontiguousarray(weight[:, columns].T)
+
+
+def _stripes(length: int, width: int) -> Iterator[slice]:
+    """Cuts `length` rows of `width` floats into pieces that fit the working memory."""
+    step = max(1, _STRIPE_BYTES // (4 * width))
+    for first in range(0, length, step):
+        yield slice(first, min(first + step, length))

@@ -1,0 +1,65 @@
+"""What every proposer shares: the proposal it hands over and the few calls it answers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specdec_onnx.runtime.sampling.sampler import Categorical
+
+Worth = Callable[[float, int], bool]
+"""worth(chance, k): whether a token that would be kept with `chance` pays for itself as the draft's k-th (from 1).
+
+`chance` is the product of all confidences up to and including that token's.
+"""
+
+
+@dataclass(slots=True)
+class Proposal:
+    """A drafted chain of tokens, the chance of each given that all before it were kept, and who drafted it.
+
+    `distributions` holds for each token the q it was drawn from (one-hot where it was not drawn); None says that
+    the whole chain is deterministic.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    distributions: list[Categorical] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def cut(self, length: int) -> "Proposal":
+        """The first `length` tokens. Exact for drawn tokens only if `length` does not depend on those cut off."""
+        distributions = None if self.distributions is None else self.distributions[:length]
+        return Proposal(self.tokens[:length], self.confidence[:length], self.sources[:length], distributions)
+
+    def then(self, other: "Proposal") -> "Proposal":
+        """This chain continued by another one that was drafted behind it."""
+        mixed = self.distributions is not None or other.distributions is not None
+        return Proposal(
+            self.tokens + other.tokens,
+            self.confidence + other.confidence,
+            self.sources + other.sources,
+            self.known_distributions() + other.known_distributions() if mixed else None,
+        )
+
+    def known_distributions(self) -> list[Categorical]:
+        """q of every token, one-hot for a deterministic chain."""
+        return self.distributions or [Categorical.one_hot(token) for token in self.tokens]
+
+
+class Proposer(Protocol):
+    """Drafts tokens behind a context (prompt and output so far) for the target to check.
+
+    Sampling stays exact only if a token that was *drawn* from its q is never taken back for what it turned out to
+    be: a proposer asks `worth` before it draws, about the q alone. Deterministic tokens may be judged freely.
+    """
+
+    name: str
+
+    def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
+        """Up to `limit` tokens to follow `context`, whatever the context of the call before was."""
+
+    def observe(self, emitted: Sequence[int]) -> None:
+        """Learn from what the target really said right behind the context of the last `propose`, once."""

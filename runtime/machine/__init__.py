@@ -1,0 +1,1 @@
+"""A model pair on this machine: loaded, measured and tested."""

@@ -1,0 +1,102 @@
+"""How much room a model gets and how much memory that takes, said before it is loaded; light, for lists of models."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.graph_file import PAST, GraphFile, cache_axes, read_graph
+from specdec_onnx.models.memory import available_memory
+from specdec_onnx.runtime.model.decoder import CHUNK, SPARE_ROWS
+
+DEFAULT_CONTEXT = 8192
+"""Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
+
+
+_MEASURING_ROOM = 96
+"""Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
+
+_ACTIVATIONS = 16
+"""Floats that a token of a prefill chunk keeps for each unit of hidden and intermediate width; measured."""
+
+_ARENA = 48 << 20
+_LOGIT_ROWS = 34
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes: weights in memory, key-value cache when full, and what passes need meanwhile.
+
+    `left_in_file` are those of the embedding table: only the rows in use are read, so it takes no memory.
+    """
+
+    weights: int
+    cache: int
+    working: int
+    left_in_file: int = 0
+
+    @property
+    def total(self) -> int:
+        """All that memory must hold."""
+        return self.weights + self.cache + self.working
+
+
+def predict(model: ModelFolder, capacity: int) -> Footprint:
+    """What `model` takes with room for `capacity` tokens; SpecdecError when its graph can't be read."""
+    hidden, wide = (model.number(key) or 0 for key in ("hidden_size", "intermediate_size"))
+    graph = read_graph(model.graph)
+    working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
+    weights = max(0, model.weight_bytes - graph.tables)
+    return Footprint(weights, _row_bytes(model, graph) * capacity, working, graph.tables)
+
+
+def footprints(models: Mapping[str, ModelFolder], context: int | None = None) -> dict[str, Footprint]:
+    """What a target and its draft will take, by role, with the target's context as `context_limit` has it."""
+    tokens = context_limit(models["target"], context)
+    return {role: predict(model, cache_rows(model, tokens)) for role, model in models.items()}
+
+
+def cache_rows(model: ModelFolder, context: int) -> int:
+    """Rows that the cache of `model` gets for a context of that many tokens."""
+    return min(max(context + SPARE_ROWS, _MEASURING_ROOM), model.context_length)
+
+
+def context_limit(model: ModelFolder, asked: int | None) -> int:
+    """Tokens of prompt and answer: what was asked for if the model has it, with its last positions kept for padding."""
+    most = model.context_length - SPARE_ROWS
+    if asked is not None and not 2 <= asked <= most:
+        raise SpecdecError(
+            f"a context of {asked} tokens is not possible", f"{model.name} has room for 2 to {most}"
+        )
+    return min(asked or DEFAULT_CONTEXT, most)
+
+
+def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
+    """Raise SpecdecError, with the numbers, when models with these footprints cannot fit; keys are their roles."""
+    available, total = available_memory(), sum(need.total for need in needs.values())
+    if available is None or total <= available:
+        return
+    parts = "; ".join(
+        f"{role}: weights {_text(need.weights)}, cache of {context} tokens {_text(need.cache)}, "
+        f"working memory {_text(need.working)}"
+        for role, need in needs.items()
+    )
+    raise SpecdecError(
+        f"not enough memory: {_text(total)} needed, {_text(available)} available",
+        parts,
+        "load with a smaller context, close other programs, or choose a smaller model",
+    )
+
+
+def _row_bytes(model: ModelFolder, graph: GraphFile) -> int:
+    """Bytes that a token takes in the caches of all layers."""
+    bits = 0
+    for name, past in graph.caches.items():
+        present = graph.outputs.get(name.replace(PAST, "present."))
+        heads, width = cache_axes(name, [each.shape for each in (past, present) if each], model.config)
+        bits += heads * width * past.bits
+    return bits // 8
+
+
+def _text(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -1,0 +1,112 @@
+"""What was measured about a pair on this machine, kept between runs."""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.places import cache_folder
+from specdec_onnx.runtime.machine.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curve, measure_curve
+from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
+from specdec_onnx.runtime.model.decoder import Decoder, Padding
+
+_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One decoder on one device: seconds by pass width, and (targets only) whether checked drafts see plain logits."""
+
+    curve: Curve
+    identity: Identity
+
+
+def profile_target(
+    model: ModelFolder,
+    decoder: Decoder,
+    device: str,
+    threads: int,
+    on_measure: Callable[[], None] | None = None,
+) -> Profile:
+    """Costs and exactness of a target: stored ones, or measured now (seconds); settles how its passes are cut."""
+    file = _file(model, device, threads, decoder.exact)
+    if stored := _recall(file, decoder):
+        return Profile(_curve(stored), Identity(stored["max_difference"]))
+    if on_measure is not None:
+        on_measure()
+    settle_width(decoder)
+    identity = settle_padding(decoder)
+    profile = Profile(measure_curve(decoder, TARGET_WIDTHS), identity)
+    _store(file, _plain(profile.curve, decoder) | asdict(identity))
+    return profile
+
+
+def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
+    """Costs of a draft model: stored ones, or measured now (a second or two); settles how its passes are cut."""
+    file = _file(model, device, threads, decoder.exact)
+    if stored := _recall(file, decoder):
+        return _curve(stored)
+    settle_width(decoder)
+    curve = measure_curve(decoder, DRAFT_WIDTHS)
+    _store(file, _plain(curve, decoder))
+    return curve
+
+
+def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -> Curve | None:
+    """Costs that were measured before; None when they were not."""
+    stored = _read(_file(model, device, threads, exact))
+    return _curve(stored) if stored else None
+
+
+def _recall(file: Path, decoder: Decoder) -> dict[str, Any]:
+    if stored := _read(file):
+        decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
+    return stored
+
+
+def _plain(curve: Curve, decoder: Decoder) -> dict[str, Any]:
+    padding = (decoder.padding.multiple, decoder.padding.tile)
+    return {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
+
+
+def _curve(stored: dict[str, Any]) -> Curve:
+    return Curve(tuple(stored["widths"]), tuple(stored["seconds"]))
+
+
+def _file(model: ModelFolder, device: str, threads: int, exact: bool) -> Path:
+    return cache_folder() / "profiles" / f"{_key(model, device, threads, exact)}.json"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
+
+
+def _key(model: ModelFolder, device: str, threads: int, exact: bool) -> str:
+    parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
+    parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
+    for file in sorted(model.graph.parent.iterdir()):
+        status = file.stat()
+        parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _store(file: Path, content: dict[str, Any]) -> None:
+    """Write atomically; a cache that cannot be written costs a new measurement, no more."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(json.dumps(content))
+        partial.replace(file)
+    except OSError:
+        return

@@ -1,0 +1,349 @@
+"""One ONNX session with its KV cache: tokens in, rows of logits out."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.kernels import Kernels
+from specdec_onnx.runtime.model.cache import make_cache
+from specdec_onnx.runtime.model.device import PROVIDERS, Device
+from specdec_onnx.runtime.model.signature import Signature, read_signature
+
+ATTENTION_TILE = 32
+"""ONNX Runtime's CPU attention works through the rows of a pass in tiles, and a tile with a single row takes another
+kernel whose last bits differ. Tiles hold a multiple of this many rows (2 * head_dim, or fewer to fit the L2 cache).
+A pass that never leaves one row alone gives the same logits however a text is cut into passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Widths are a multiple of `multiple`, and no tile of `tile` rows holds a single row (0: no tiles)."""
+
+    multiple: int = 1
+    tile: int = 0
+
+    def width(self, count: int) -> int:
+        """Rows of a pass over `count` tokens; those behind the tokens are dummies."""
+        width = -(-count // self.multiple) * self.multiple
+        return width + 1 if self.tile and width % self.tile == 1 else width
+
+
+NO_PADDING = Padding()
+PAIRS = Padding(tile=ATTENTION_TILE)
+EVEN = Padding(multiple=2)
+EIGHTS = Padding(multiple=8)
+
+PADDINGS = (NO_PADDING, PAIRS, EVEN, EIGHTS)
+"""From the cheapest on; the self-test takes the first that makes a device's passes agree."""
+
+SPARE_ROWS = 8
+"""Cache rows that padding may touch behind the last token."""
+
+
+UNLIMITED = 1 << 30
+"""Widest pass of a device that no self-test has found fault with."""
+
+_KEPT_BINDINGS = 48
+_SMALL_INPUTS = {"input_ids", "position_ids", "num_logits_to_keep"}
+
+CHUNK = 128
+"""Tokens a prefill pass: large enough for full matmul speed, small enough for smooth progress."""
+
+
+class Cancelled(Exception):
+    """A pass was stopped by `Decoder.terminate`."""
+
+
+@dataclass(slots=True)
+class _Binding:
+    """The arrays and bindings of one pass width; filled in place before each run."""
+
+    io: Any
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    logits: NDArray[np.float32]
+    alive: list[Any]
+
+
+class Decoder:
+    """A decoder model on one device; not thread-safe, except for `terminate`.
+
+    `padding` is how passes are widened, `widest` the most rows a pass may have (longer ones are run in pieces),
+    `kernels` what multiplies with 4- and 8-bit weights.
+    """
+
+    def __init__(
+        self, session: Any, signature: Signature, capacity: int, exact: bool, device: Device | None = None
+    ) -> None:
+        self.session, self.signature, self.exact = session, signature, exact
+        self.device = device or Device()
+        self.kernels = Kernels()
+        self.padding, self.widest = PAIRS if exact else NO_PADDING, UNLIMITED
+        self.vocab_size = signature.columns
+        self.cache = make_cache(signature, capacity, partial(self.device.tensor, session), self.device.memory)
+        self._options = ort.RunOptions()
+        self._options.add_run_config_entry(
+            "gpu_graph_id", "-1"
+        )  # unset, each run would look for it in vain: 0.1 ms
+        self._ones = np.ones((1, capacity), np.int64)
+        self._bindings: OrderedDict[tuple[int, int], _Binding] = OrderedDict()
+        self._logits = np.empty(0, signature.logits_type)
+
+    @classmethod
+    def open(
+        cls,
+        model: ModelFolder,
+        *,
+        device: Device | None = None,
+        capacity: int,
+        exact: bool = False,
+        threads: int = 0,
+    ) -> "Decoder":
+        """Load a model folder's graph with room for `capacity` rows; `threads` 0 means the physical cores.
+
+        An `exact` decoder pads passes with a dummy row where one row would be alone in its attention tile, until
+        the self-test finds what this device needs.
+
+        Raises SpecdecError when ONNX Runtime cannot load the graph or the graph cannot verify drafts.
+        """
+        device = device or Device()
+        try:
+            session, kernels = device.open(str(model.graph), threads)
+        except SpecdecError:
+            raise
+        except Exception as error:
+            reason = str(error).splitlines()[0]
+            raise SpecdecError(f"cannot load {model.graph}", reason, "export the model again") from error
+        signature = read_signature(session, model.graph, model.vocab_size, model.config)
+        _check_attention(signature, device)
+        decoder = cls(session, signature, capacity, exact, device)
+        decoder.kernels = kernels
+        return decoder
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self.cache.length
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that fit in the cache, a dummy row included."""
+        return self.cache.capacity
+
+    def placement(self) -> dict[str, int]:
+        """How many graph nodes each execution provider took; what a device lacks runs on the CPU in silence."""
+        counts: Counter[str] = Counter()
+        for part in self.session.get_provider_graph_assignment_info():
+            counts[part.ep_name] += len(part.get_nodes())
+        return dict(counts.most_common())
+
+    def fallbacks(self) -> dict[str, int]:
+        """Operators that run on the CPU since the device lacks them, and how many of each; none for the CPU itself."""
+        if self.device.name == "cpu":
+            return {}
+        counts: Counter[str] = Counter()
+        for part in self.session.get_provider_graph_assignment_info():
+            if part.ep_name == PROVIDERS["cpu"]:
+                counts.update(node.op_type for node in part.get_nodes())
+        return dict(counts.most_common())
+
+    def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
+        """Append `tokens` (1 or more) and return their logits, [len(tokens), vocab_size].
+
+        With `keep` above 0 only the last `keep` rows come back (at least one of them valid). The array is a view
+        that the next pass overwrites. Raises Cancelled when `terminate` stopped it; the cache is then unchanged.
+        """
+        count, start = len(tokens), self.cache.length
+        width = self.padding.width(count)
+        if width > self.widest:
+            return self._in_pieces(tokens, keep)
+        padding, rows = width - count, width
+        if keep and self.signature.keeps_rows:
+            rows = min(width, self.padding.width(keep + padding))
+        binding = self._binding(width, rows)
+        binding.ids[0, :count] = tokens
+        binding.ids[0, count:] = tokens[-1]
+        self._place(binding, start, width)
+        self._run(binding)
+        self.cache.advance(binding.io, start + count)
+        logits = binding.logits[: rows - padding]
+        return logits[-keep:] if keep else logits
+
+    def _in_pieces(self, tokens: Sequence[int], keep: int) -> NDArray[np.float32]:
+        """Several passes in place of one that is too wide; the cache is unchanged when one of them is stopped."""
+        start, wanted = self.length, len(tokens) - keep if keep else 0
+        rows = []
+        try:
+            for at in range(0, len(tokens), self.widest):
+                piece = tokens[at : at + self.widest]
+                kept = min(len(piece), max(1, at + len(piece) - wanted))
+                logits = self.forward(piece, keep=kept)
+                if at + len(piece) > wanted:
+                    rows.append(logits.copy())
+        except Cancelled:
+            self.rollback(start)
+            raise
+        return np.concatenate(rows)
+
+    def rollback(self, length: int) -> None:
+        """Forget every token from position `length` on."""
+        self.cache.rollback(length)
+
+    def terminate(self) -> None:
+        """Stop the pass in flight and any later one, until `resume`; may be called from any thread."""
+        self._options.terminate = True
+
+    def resume(self) -> None:
+        """Allow passes again."""
+        self._options.terminate = False
+
+    def _run(self, binding: _Binding) -> None:
+        try:
+            self.session.run_with_iobinding(binding.io, self._options)
+        except Exception as error:
+            if self._options.terminate:
+                raise Cancelled from error
+            raise SpecdecError("the model failed in a forward pass", str(error).splitlines()[0]) from error
+
+    def _place(self, binding: _Binding, start: int, width: int) -> None:
+        total = start + width
+        if total > self.capacity:
+            raise SpecdecError(
+                f"the context is full: {total} tokens, room for {self.capacity}",
+                fix="shorten the prompt or open the model with a larger context",
+            )
+        if "attention_mask" in self.signature.inputs:
+            mask = ort.OrtValue.ortvalue_from_numpy(self._ones[:, :total])
+            binding.io.bind_ortvalue_input("attention_mask", mask)
+        if "position_ids" in self.signature.inputs:
+            binding.positions[0] = np.arange(start, total)
+        if self.device.name != "cpu":
+            self._bind_inputs(binding)
+        if not self.signature.shares_buffer:
+            self._bind_outputs(binding)
+
+    def _binding(self, width: int, rows: int) -> _Binding:
+        key = (width, rows)
+        if key not in self._bindings:
+            self._bindings[key] = self._bind(width, rows)
+            if len(self._bindings) > _KEPT_BINDINGS:
+                self._bindings.popitem(last=False)
+        self._bindings.move_to_end(key)
+        return self._bindings[key]
+
+    def _bind(self, width: int, rows: int) -> _Binding:
+        io = self.session.io_binding()
+        ids, positions = np.zeros((1, width), np.int64), np.zeros((1, width), np.int64)
+        given = {"input_ids": ids, "position_ids": positions}
+        if self.signature.keeps_rows:
+            given["num_logits_to_keep"] = np.array(0 if rows == width else rows, np.int64)
+        values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in given.items()}
+        logits = self._rows(rows)
+        values["logits"] = ort.OrtValue.ortvalue_from_numpy(logits[None])
+        binding = _Binding(io, ids, positions, logits, [values, given])
+        self._bind_inputs(binding)
+        self._bind_outputs(binding)
+        return binding
+
+    def _bind_inputs(self, binding: _Binding) -> None:
+        """Bind what is small; a device other than the CPU takes its copy now, so later changes need a new binding."""
+        values = binding.alive[0]
+        for name in _SMALL_INPUTS & values.keys() & self.signature.inputs:
+            binding.io.bind_ortvalue_input(name, values[name])
+
+    def _bind_outputs(self, binding: _Binding) -> None:
+        binding.io.clear_binding_outputs()
+        binding.io.bind_ortvalue_output(self.signature.logits, binding.alive[0]["logits"])
+        self.cache.bind(binding.io)
+
+    def _rows(self, rows: int) -> NDArray[np.float32]:
+        """The first `rows` rows of the one logits buffer; a larger buffer retires the bindings to the old one."""
+        size = rows * self.vocab_size
+        if self._logits.size < size:
+            self._logits = np.empty(size, self.signature.logits_type)
+            self._bindings.clear()
+        return self._logits[:size].reshape(rows, self.vocab_size)
+
+
+def _check_attention(signature: Signature, device: Device) -> None:
+    """Refuse what computes wrong logits in silence."""
+    if device.name == "dml" and signature.shares_buffer:
+        raise SpecdecError(
+            "this model cannot run on device 'dml'",
+            "DirectML's GroupQueryAttention forgets the past in passes over several tokens, so drafts cannot be checked",
+            "use device webgpu, or a model without GroupQueryAttention (as Optimum exports)",
+        )
+
+
+_NEAR = 64
+"""Where texts usually differ, counted from the end: what was drafted last."""
+
+Progress = Callable[[int, int], None]
+
+
+class Tape:
+    """A decoder together with the tokens its cache holds.
+
+    The tokens are all that says whose text the cache is: whoever goes on with a text compares it with them, every time.
+    They never run ahead of the cache, also when an interrupt falls between the two.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder = decoder
+        self.tokens: list[int] = []
+
+    def keep_prefix(self, tokens: Sequence[int]) -> int:
+        """Cut the cache back to what it shares with `tokens`, and say how much that is."""
+        kept = common_prefix(self.tokens, tokens)
+        self.cut(kept)
+        return kept
+
+    def cut(self, length: int) -> None:
+        """Forget every token from position `length` on."""
+        del self.tokens[length:]
+        self.decoder.rollback(len(self.tokens))
+
+    def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
+        """One pass behind the tokens held; takes and gives what `Decoder.forward` does."""
+        self.decoder.rollback(len(self.tokens))
+        rows = self.decoder.forward(tokens, keep=keep)
+        self.tokens.extend(tokens)
+        return rows
+
+    def extend(self, tokens: Sequence[int], progress: Progress | None = None) -> NDArray[np.float32]:
+        """Run `tokens` (1 or more) in chunks; the logits [vocab_size] behind the last of them.
+
+        Calls `progress(done, total)` after each chunk; a cancelled pass leaves the chunks before it in place.
+        """
+        for start in range(0, len(tokens), CHUNK):
+            chunk = tokens[start : start + CHUNK]
+            row = self.forward(chunk, keep=1)[-1]
+            if progress is not None:
+                progress(start + len(chunk), len(tokens))
+        return row
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common prefix, by slices: it is asked every round, of texts that differ near their ends."""
+    first, second = _as_list(first), _as_list(second)
+    agreed, end = 0, min(len(first), len(second))  # the first difference, if any, lies in between
+    probe = max(end - _NEAR, end // 2)
+    while agreed < end:
+        if first[agreed:probe] == second[agreed:probe]:
+            agreed = probe
+        else:
+            end = probe - 1
+        probe = (agreed + end + 1) // 2
+    return agreed
+
+
+def _as_list(tokens: Sequence[int]) -> list[int]:
+    return tokens if isinstance(tokens, list) else list(tokens)

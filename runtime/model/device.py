@@ -1,0 +1,212 @@
+"""Where a model runs: device names and what ONNX Runtime offers for them."""
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.kernels import Kernels, kernels
+
+PACKAGES = {"WebGpuExecutionProvider": "onnxruntime_ep_webgpu"}
+"""Python package that brings a provider's library."""
+
+
+@lru_cache
+def obstacle(provider: str) -> str:
+    """Why the plugin of `provider` cannot be used; empty when it can. The first call registers its library."""
+    if not hasattr(ort.InferenceSession, "create_ortvalue_from_shape_and_type"):
+        return f"onnxruntime {ort.__version__} cannot keep a cache in a plugin's memory"
+    try:
+        package = importlib.import_module(PACKAGES[provider])
+        ort.register_execution_provider_library(_short_name(provider), package.get_library_path())
+    except ImportError:
+        return f"the package {PACKAGES[provider].replace('_', '-')} is not installed"
+    except Exception as error:  # noqa: BLE001 - whatever the loader says is the reason
+        return f"onnxruntime {ort.__version__} refuses the plugin: {str(error).splitlines()[0]}"
+    return "" if plugin_devices(provider) else "no graphics processor was found"
+
+
+def plugin_devices(provider: str) -> list[Any]:
+    """The hardware devices that a registered plugin can use, graphics processors first."""
+    found = [device for device in ort.get_ep_devices() if device.ep_name == provider]
+    real = [device for device in found if device.device.metadata.get("is_virtual") != "1"]
+    return sorted(real, key=lambda device: device.device.type != ort.OrtHardwareDeviceType.GPU)
+
+
+@lru_cache
+def plugin_version(provider: str) -> str:
+    """The version of a registered plugin and the hardware it runs on: what measurements depend on."""
+    device = plugin_devices(provider)[0]
+    hardware = device.device
+    return f"{device.ep_metadata.get('version')} {hardware.vendor} {hardware.device_id} {hardware.type}"
+
+
+def _short_name(provider: str) -> str:
+    return provider.removesuffix("ExecutionProvider").lower()
+
+
+PROVIDERS = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "dml": "DmlExecutionProvider",
+    "webgpu": "WebGpuExecutionProvider",
+}
+AUTO = "auto"
+"""The device that is chosen by measuring all that are usable."""
+
+_EXTRAS = {"cpu": "cpu", "cuda": "cuda", "dml": "directml", "webgpu": "webgpu"}
+# TF32 rounds float32 products to 10 bits; a requested-size arena leaves the rest of the card to the other model.
+_CUDA = {"use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+_WEBGPU = {
+    "validationMode": "disabled",
+    "powerPreference": "high-performance",
+    # tables of halves and of bytes ask for shader types that not all have
+    "forceCpuNodeNames": "embedding.half\nembedding.rows\nembedding.levels\nembedding.steps\nembedding",
+}
+_OPTIONS = {"cuda": _CUDA, "webgpu": _WEBGPU}
+_CAUSES = {
+    "cuda": "install the CUDA and cuDNN libraries: pip install 'onnxruntime-gpu[cuda,cudnn]'",
+    "webgpu": "install the graphics driver (on Linux also the Vulkan loader, libvulkan1), or use device cpu",
+}
+
+
+def session_options(threads: int = 0) -> Any:
+    """How every session is opened; `threads` 0 means the physical cores.
+
+    Pass widths vary, so no memory pattern. Pools stop spinning after a pass, since target and draft take turns.
+    The precise mode keeps int8 sums exact on processors whose unsigned-by-signed kernels would saturate.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return options
+
+
+def check_threads(threads: int) -> None:
+    """Raise SpecdecError for more threads than this process has cores, which take minutes for a pass."""
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    if not 0 <= threads <= len(own):
+        raise SpecdecError(
+            f"{threads} threads are not possible",
+            f"this process may use {len(own)} core{'s' if len(own) > 1 else ''}",
+            f"give at most {len(own)}, or 0 for all physical cores",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One execution provider and its options."""
+
+    name: str = "cpu"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def provider(self) -> str:
+        """The name ONNX Runtime knows this device by."""
+        return PROVIDERS[self.name]
+
+    @property
+    def fingerprint(self) -> str:
+        """What measurements on this device depend on, besides model, machine and ONNX Runtime."""
+        if self.name == "cpu":
+            return f"{self.name} {kernels().fingerprint}"
+        version = plugin_version(self.provider) if self._is_plugin else ""
+        return f"{self.name} {version} {sorted(self.options.items())}"
+
+    @property
+    def _is_plugin(self) -> bool:
+        return self.provider in PACKAGES and not obstacle(self.provider)
+
+    def open(self, path: str, threads: int = 0) -> tuple[Any, Kernels]:
+        """A session for the graph at `path`, and what multiplies its 4- and 8-bit weights: our kernels on the CPU.
+
+        Raises SpecdecError when the provider does not start or the setting of the kernels cannot be followed.
+        """
+        ours = kernels() if self.name == "cpu" else Kernels(absent=f"{self.name} has its own")
+        return ours.open(partial(self.session, path), partial(session_options, threads))
+
+    def session(self, path: str, options: ort.SessionOptions) -> Any:
+        """Open the graph at `path` here, with the CPU provider behind it for what this device lacks.
+
+        Raises SpecdecError when the provider does not start.
+        """
+        try:
+            session = self._session(path, options)
+        except Exception as error:
+            if "EP_FAIL" in str(error):
+                raise self._not_started(str(error).strip().splitlines()[0].rpartition(". ")[2]) from error
+            raise
+        if self.provider not in session.get_providers():
+            raise self._not_started(f"onnxruntime {ort.__version__} could not load {self.provider}")
+        return session
+
+    def _session(self, path: str, options: ort.SessionOptions) -> Any:
+        if self._is_plugin:
+            options.add_provider_for_devices(plugin_devices(self.provider)[:1], dict(self.options))
+            return ort.InferenceSession(path, options)
+        if self.name == "cuda" and hasattr(ort, "preload_dlls"):
+            ort.preload_dlls()
+        providers: list[Any] = [(self.provider, dict(self.options))]
+        if self.name != "cpu":
+            providers.append(PROVIDERS["cpu"])
+        return ort.InferenceSession(path, options, providers=providers)
+
+    def _not_started(self, why: str) -> SpecdecError:
+        return SpecdecError(f"device {self.name!r} could not be started", why, _CAUSES.get(self.name, ""))
+
+    @property
+    def memory(self) -> str:
+        """The name of the memory that NumPy arrays are copied to and from: this device's own where it is reachable."""
+        return self.name if self.name in ("cuda", "dml") else "cpu"
+
+    def tensor(self, session: Any, shape: Sequence[int], dtype: type[np.generic]) -> Any:
+        """An OrtValue of zeros in the memory where `session` computes."""
+        if self.name == "webgpu":
+            return session.create_ortvalue_from_shape_and_type(shape, dtype, self.name)  # born as zeros
+        return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype), self.memory, 0)
+
+
+def lacks(name: str) -> str:
+    """Why the device called `name` cannot be used here; empty when it can."""
+    provider = PROVIDERS[name]
+    if provider in ort.get_available_providers():
+        return ""
+    if provider in PACKAGES:
+        return obstacle(provider)
+    return f"this onnxruntime {ort.__version__} has no {provider}"
+
+
+def remedy(name: str) -> str:
+    """How to get the provider of the device called `name`."""
+    return f"pip install 'specdec-onnx[{_EXTRAS[name]}]' in an environment without another onnxruntime"
+
+
+def usable_devices() -> list[str]:
+    """Names of the devices whose providers are installed, the CPU among them."""
+    return [name for name in PROVIDERS if not lacks(name)]
+
+
+def check_name(name: str) -> None:
+    """Raise SpecdecError for a name that is neither a device nor `auto`."""
+    if name not in PROVIDERS and name != AUTO:
+        raise SpecdecError(f"unknown device {name!r}", fix=f"choose one of {', '.join((*PROVIDERS, AUTO))}")
+
+
+def find_device(name: str) -> Device:
+    """The device called `name`; SpecdecError when it is unknown or its provider is not installed."""
+    if name not in PROVIDERS:
+        raise SpecdecError(f"unknown device {name!r}", fix=f"choose one of {', '.join(PROVIDERS)}")
+    if why := lacks(name):
+        raise SpecdecError(f"device {name!r} is not available", why, remedy(name))
+    return Device(name, _OPTIONS.get(name, {}))

@@ -1,0 +1,112 @@
+"""Tokens to text as they come: never half a character, never text behind a stop string."""
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.runtime.text.decoders import Chain, overlap
+
+
+class Detokenizer:
+    """Turns the tokens that follow `before` into pieces of text; special tokens give none.
+
+    All pieces and the rest are what decoding `before` and the tokens at once has more than decoding `before` alone.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        self._spellings, self._special = tokenizer.spellings, tokenizer.special_tokens
+        self._chain = Chain(tokenizer.decoder)
+        self._chain.feed(self._spelled(before))
+        self._known = self._chain.rest()
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is still in pieces."""
+        piece = self._chain.feed(self._spelled((token,)))
+        new = self._new(piece)
+        self._known = "" if new else self._known[len(piece) :]
+        return new
+
+    def rest(self) -> str:
+        """What would be left if the text ended here: an incomplete character reads as the replacement character."""
+        return self._new(self._chain.rest())
+
+    def _new(self, text: str) -> str:
+        """The part of `text` that was not in the text before."""
+        known = self._known[: len(text)]
+        while not text.startswith(known):
+            known = known[:-1]
+        return text[len(known) :]
+
+    def _spelled(self, tokens: Iterable[int]) -> list[str]:
+        spellings, size = self._spellings, len(self._spellings)
+        found = (spellings[token] for token in tokens if token < size)
+        return [text for text in found if text is not None and text not in self._special]
+
+
+def continuation(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[int]) -> str:
+    """The text that `tokens` add to the text of `before`."""
+    stream = Detokenizer(tokenizer, before)
+    return "".join([*map(stream.push, tokens), stream.rest()])
+
+
+class StopStrings:
+    """Holds text back while it may be the beginning of a stop string.
+
+    Special tokens give no text, but a stop string may spell them: they are held with the text and never shown.
+    """
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held, self._shown = "", b""  # what came, and for each character whether it is text
+        self._count, self._marks = (
+            0,
+            list[tuple[int, str]](),
+        )  # all text so far; marks that come at a later place
+        self.found = False
+
+    def push(self, text: str) -> str:
+        """The part of all text so far that is safe to show; sets `found` when a stop string is complete."""
+        settled = bool(text)
+        while settled and self._marks:
+            place, spelling = self._marks.pop(0)
+            cut = max(0, place - self._count)
+            self._hold(text[:cut])
+            self._hold(spelling, shown=False)
+            text = text[cut:]
+        self._hold(text)
+        return self._checked()
+
+    def mark(self, spelling: str, pending: str = "") -> str:
+        """The same for a special token that follows text of which `pending` is not settled yet."""
+        before = self._held, self._shown, self._count
+        self._hold(pending)
+        self._hold(spelling, shown=False)
+        if pending and not any(stop in self._held for stop in self._stops):
+            self._held, self._shown, self._count = before
+            self._marks.append((self._count + len(pending), spelling))
+            return ""
+        return self._checked()
+
+    def flush(self) -> str:
+        """What was held back, when the answer ends otherwise."""
+        return self._release(len(self._held))
+
+    def _hold(self, text: str, *, shown: bool = True) -> None:
+        self._held += text
+        self._shown += bytes([shown]) * len(text)
+        self._count += len(text) if shown else 0
+
+    def _checked(self) -> str:
+        starts = [at for at in (self._held.find(stop) for stop in self._stops) if at >= 0]
+        if starts:
+            self.found = True
+            shown = self._release(min(starts))
+            self._held, self._shown = "", b""
+            return shown
+        kept = max((overlap(self._held, stop) for stop in self._stops), default=0)
+        return self._release(len(self._held) - kept)
+
+    def _release(self, end: int) -> str:
+        shown = "".join(compress(self._held[:end], self._shown))
+        self._held, self._shown = self._held[end:], self._shown[end:]
+        return shown

@@ -1,0 +1,155 @@
+"""Matrices that a GGUF file stores on a format's own grid arrive in the graph as they are."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from gguf import GGMLQuantizationType as Kind
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+from support.gguf_files import write_gguf
+from support.graphs import GraphRunner
+from support.reference import reference_logits
+from support.tiny import TinyCheckpoint, tiny_checkpoint
+
+from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
+from specdec_onnx.export.checkpoint.gguf_file import PLAIN, read_blocks
+from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.quality.report import read_report, render
+from specdec_onnx.export.quantization.linear import Blocks, quantize_blocks, stack
+
+Matrix = NDArray[np.float32]
+TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 380, 20)]
+BOTH = [("Q4_0", "int4"), ("Q8_0", "int8")]
+LINEARS = 7 * 2
+
+
+def stored_weights(folder: Path) -> dict[str, Matrix]:
+    """Every MatMulNBits weight of a graph, dequantized as ONNX Runtime documents it: [out, in]."""
+    model = onnx.load(folder / "onnx" / "model.onnx")
+    tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    found = {}
+    for node in model.graph.node:
+        if node.op_type == "MatMulNBits":
+            sizes = {attribute.name: attribute.i for attribute in node.attribute}
+            packed, scales = tensors[node.input[1]], tensors[node.input[2]]
+            if sizes["bits"] == 4:
+                packed = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:2], -1)
+            levels = packed.astype(np.float32) - (1 << (sizes["bits"] - 1))
+            found[node.output[0]] = (levels * scales.reshape(len(packed), -1, 1)).reshape(len(packed), -1)
+    return found
+
+
+def rounded(checkpoint: TinyCheckpoint, kind: Kind, *names: str) -> Matrix:
+    """What a file of that block type holds of some matrices, by the gguf package's arithmetic."""
+    tensors = [checkpoint.tensor(f"{name}.weight") for name in names]
+    return np.concatenate([dequantize(quantize(values, kind), kind) for values in tensors])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize(("kind", "format"), BOTH)
+def test_weights_are_what_the_file_holds(tmp_path: Path, family: str, kind: str, format: str) -> None:
+    """Also the rows of queries and keys, which the llama architecture stores in another order."""
+    tiny, block = tiny_checkpoint(family, tie_word_embeddings=False), Kind[kind]
+    folder = export_model(write_gguf(tmp_path / "x.gguf", tiny, kind=block), tmp_path / "m", format=format)
+    found, suffix = stored_weights(folder), ".unbiased" if family == "qwen2" else ""
+    for index in range(2):
+        own = f"model.layers.{index}."
+        qkv = [f"{own}self_attn.{name}_proj" for name in "qkv"]
+        gates = [f"{own}mlp.{name}_proj" for name in ("gate", "up")]
+        expected = {
+            f"qkv{suffix}": rounded(tiny, block, *qkv),
+            "output": rounded(tiny, block, f"{own}self_attn.o_proj"),
+            "gate_up": rounded(tiny, block, *gates),
+            "down": rounded(tiny, block, f"{own}mlp.down_proj"),
+        }
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[f"layer.{index}.{name}"], values)
+    np.testing.assert_array_equal(found["logits"], rounded(tiny, block, "lm_head"))
+    report = read_report(folder)
+    assert report["carried_tensors"] == LINEARS + 1
+    assert "15 tensors" in render(report)
+    if format == "int4":
+        assert report["calibration"]["rules"] == {"carried over": 9}
+
+
+@pytest.mark.parametrize(("kind", "format"), BOTH)
+def test_it_is_no_farther_from_the_file_than_rounding_anew(tmp_path: Path, kind: str, format: str) -> None:
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind[kind])
+    read = open_checkpoint(file)
+    floats = TinyCheckpoint(read.config, {name: read.tensor(name) for name in read.names()})
+    expected, lost = reference_logits(read.config, floats.tensors, TOKENS), []
+    for source, name in ((file, "carried"), (floats, "anew")):
+        logits = GraphRunner(export_model(source, tmp_path / name, format=format)).logits(TOKENS)
+        lost.append(float(np.linalg.norm(logits - expected) / np.linalg.norm(expected)))
+    assert lost[0] < 0.04
+    assert lost[0] <= lost[1] * (1 + 1e-6)  # rounding anew may find the very integers of the file
+
+
+def test_a_stack_is_carried_as_a_whole_or_not(tmp_path: Path) -> None:
+    tiny = tiny_checkpoint("llama")
+    kinds = {"attn_v": Kind.Q8_0, "ffn_down": Kind.Q4_1, "blk.1.ffn_up": Kind.F16}
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0, kinds=kinds)
+    folder = export_model(file, tmp_path / "m", format="int4")
+    report = read_report(folder)
+    assert report["carried_tensors"] == 2 + 2 + 1  # output twice, gate and up of one layer, the tied head
+    assert report["calibration"]["rules"]["carried over"] == 2 + 1 + 1
+    gates = [f"model.layers.0.mlp.{name}_proj" for name in ("gate", "up")]
+    found = stored_weights(folder)
+    np.testing.assert_array_equal(found["layer.0.gate_up"], rounded(tiny, Kind.Q4_0, *gates))
+    assert found["layer.0.qkv"].shape == (128, 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "format"),
+    [("Q4_0", "int4-64"), ("Q4_0", "int8"), ("Q8_0", "int4"), ("Q4_1", "int4"), ("Q4_0", "w8a8")],
+)
+def test_other_grids_are_rounded_anew(tmp_path: Path, kind: str, format: str) -> None:
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind[kind])
+    report = read_report(export_model(file, tmp_path / "m", format=format))
+    assert report["carried_tensors"] == 0
+    assert "carried" not in render(report)
+
+
+def test_a_trimmed_head_is_carried_too(tmp_path: Path) -> None:
+    tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0)
+    options = Options(target_format="int8", draft_format="int4-32", trim=300)
+    pair = export_pair(file, file, tmp_path / "p", options)
+    head = rounded(tiny, Kind.Q4_0, "lm_head")
+    np.testing.assert_array_equal(stored_weights(pair / "draft")["trimmed_logits"][:300], head[:300])
+    report = read_report(pair)
+    assert (report["target"]["carried_tensors"], report["draft"]["carried_tensors"]) == (0, LINEARS + 1)
+
+
+def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind.Q4_0)
+    first, second = (export_model(file, tmp_path / name, format="int4") / "onnx" for name in "ab")
+    for name in ("model.onnx", "model.onnx_data"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", sorted(PLAIN))
+def test_every_byte_is_understood(kind: str) -> None:
+    raw: Any = np.random.default_rng(1).integers(0, 256, (64, 4, 18 if kind == "Q4_0" else 34), np.uint8)
+    raw[..., 1] &= 0x3F  # no scale is infinite
+    raw = raw.reshape(64, -1)
+    blocks = read_blocks(raw, kind)
+    np.testing.assert_array_equal(blocks.matrix(128), dequantize(raw, Kind[kind]))
+    assert blocks.packed().nbytes == 64 * 128 * blocks.bits // 8
+
+
+def test_blocks_by_rows_and_times() -> None:
+    weight = np.random.default_rng(2).standard_normal((6, 64)).astype(np.float32)
+    whole = quantize_blocks(weight, 32)
+    halves: list[Blocks] = [whole.rows(slice(0, 3)), whole.rows(np.array([3, 4, 5]))]
+    np.testing.assert_array_equal(stack(halves).packed(), whole.packed())
+    np.testing.assert_array_equal(whole.times(0.5).matrix(64), whole.matrix(64) / 2)
+
+
+def test_a_float_file_has_no_blocks(tmp_path: Path) -> None:
+    read = open_checkpoint(write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama")))
+    assert isinstance(read, BlockCheckpoint)
+    assert read.blocks("model.layers.0.mlp.up_proj.weight") is None

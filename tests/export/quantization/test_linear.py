@@ -1,0 +1,114 @@
+"""Each weight format against the arithmetic it stands for."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+
+from specdec_onnx.export.graph.builder import Graph, TensorFile
+from specdec_onnx.export.quantization.linear import Format, RowwiseInt8, column_scales, parse_format
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.model.device import session_options
+
+Matrix = NDArray[np.float32]
+
+
+def multiply(folder: Path, format: Format, x: Matrix, weight: Matrix) -> Matrix:
+    """x · weightᵀ as the exported nodes compute it; x is [rows, in]."""
+    folder.mkdir(exist_ok=True)
+    with TensorFile(folder / "data") as data:
+        graph = Graph(data)
+        graph.input("x", np.float32, [1, "rows", x.shape[1]])
+        graph.output("y", np.float32, [1, "rows", len(weight)])
+        format.linear(graph, "x", weight, "y")
+        graph.save(folder / "linear.onnx")
+    session = ort.InferenceSession(str(folder / "linear.onnx"), session_options())
+    return session.run(["y"], {"x": x[None]})[0][0]
+
+
+def random(seed: int, *shape: int) -> Matrix:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def integer_product(x: Matrix, weight: Matrix) -> NDArray[np.float64]:
+    """The w8a8 product in exact integers, scaled back in float64."""
+    scales = column_scales(weight)
+    grid = np.clip(np.rint(weight / scales[:, None]), -127, 127).astype(np.int64)
+    peaks = np.abs(x).max(axis=1, keepdims=True)
+    levels = np.rint(x / peaks / np.float32(1 / 127)).astype(np.int64)
+    return levels @ grid.T * (scales.astype(np.float64) / 127) * peaks
+
+
+@pytest.mark.parametrize(("rows", "inner", "out"), [(1, 64, 32), (2, 96, 48), (5, 100, 33), (16, 576, 130)])
+@pytest.mark.parametrize("signed", [True, False])
+def test_w8a8_is_the_integer_product(rows: int, inner: int, out: int, signed: bool, tmp_path: Path) -> None:
+    x, weight = random(1, rows, inner), random(2, out, inner)
+    product = multiply(tmp_path, RowwiseInt8(signed=signed), x, weight)
+    np.testing.assert_allclose(product, integer_product(x, weight), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_w8a8_never_saturates(signed: bool, tmp_path: Path) -> None:
+    """Pairs of extreme products overflow 16 bits in unsigned-by-signed kernels."""
+    format = RowwiseInt8(signed=signed)
+    x, weight = np.full((3, 256), 2.0, np.float32), np.full((16, 256), -0.5, np.float32)
+    np.testing.assert_allclose(multiply(tmp_path, format, x, weight), -256.0, rtol=1e-5)
+    np.testing.assert_allclose(multiply(tmp_path, format, -x, weight), 256.0, rtol=1e-5)
+
+
+def test_w8a8_rows_never_meet(tmp_path: Path) -> None:
+    x, weight = random(3, 6, 96), random(4, 40, 96)
+    together = multiply(tmp_path, parse_format("w8a8"), x, weight)
+    louder = x.copy()
+    louder[3] *= 1000
+    changed = multiply(tmp_path, parse_format("w8a8"), louder, weight)
+    others = [0, 1, 2, 4, 5]
+    np.testing.assert_array_equal(changed[others], together[others])
+
+
+@pytest.mark.parametrize("inner", [1, 64, 67])
+def test_w8a8_survives_zeros(inner: int, tmp_path: Path) -> None:
+    x, weight = random(5, 3, inner), random(6, 32, inner)
+    x[1], weight[7] = 0, 0
+    product = multiply(tmp_path, parse_format("w8a8"), x, weight)
+    assert np.isfinite(product).all()
+    assert not product[1].any()
+    assert not product[:, 7].any()
+
+
+@pytest.mark.parametrize(
+    ("format", "error"),
+    [("fp32", 1e-6), ("w8a8", 0.02), ("int8", 0.02), ("int4", 0.2), ("int4-16", 0.2), ("int4-128", 0.25)],
+)
+@pytest.mark.parametrize("inner", [256, 144])
+def test_close_to_float(format: str, error: float, inner: int, tmp_path: Path) -> None:
+    """Also where the last block is not full."""
+    x, weight = random(7, 4, inner), random(8, 64, inner)
+    exact = x @ weight.T
+    product = multiply(tmp_path, parse_format(format), x, weight)
+    assert np.linalg.norm(product - exact) / np.linalg.norm(exact) < error
+
+
+def test_stripes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = random(9, 2, 160), random(10, 70, 160)
+    for format in map(parse_format, ("fp32", "w8a8", "int4", "int8")):
+        monkeypatch.setattr("specdec_onnx.export.quantization.linear._STRIPE_BYTES", 1 << 30)
+        whole = multiply(tmp_path / "whole", format, x, weight)
+        monkeypatch.setattr("specdec_onnx.export.quantization.linear._STRIPE_BYTES", 7 * 4 * 70)
+        np.testing.assert_array_equal(multiply(tmp_path / "parts", format, x, weight), whole)
+        assert (tmp_path / "whole" / "data").read_bytes() == (tmp_path / "parts" / "data").read_bytes()
+
+
+def test_names() -> None:
+    assert parse_format("int4", block=128).name == "int4-128"
+    assert parse_format("int4-64", block=128).name == "int4-64"
+    assert parse_format("int8", block=128).name == "int8-32"
+    assert [parse_format(name).name for name in ("w8a8", "fp32")] == ["w8a8", "fp32"]
+
+
+@pytest.mark.parametrize("text", ["int5", "int4-31", "q4_k", "", "W8A8 "])
+def test_unknown_format(text: str) -> None:
+    with pytest.raises(SpecdecError, match="unknown format"):
+        parse_format(text)

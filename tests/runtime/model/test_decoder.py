@@ -1,0 +1,121 @@
+"""The decoder and its cache: every way to cut a text into passes gives the same logits."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tiny import export_tiny
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import open_model
+from specdec_onnx.runtime.model.decoder import ATTENTION_TILE, Cancelled, Decoder
+
+FORMATS = ("fp32", "int8", "int4", "w8a8")
+CAPACITY = 96
+
+
+def open_tiny(folder: Path, **options: int | bool) -> Decoder:
+    return Decoder.open(open_model(folder), capacity=int(options.pop("capacity", CAPACITY)), **options)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("tiny")
+    return {format: export_tiny(root / format, format=format, seed=3) for format in FORMATS}
+
+
+@pytest.fixture(scope="module")
+def decoders(folders: dict[str, Path]) -> dict[str, Decoder]:
+    return {format: open_tiny(folder, exact=True) for format, folder in folders.items()}
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 380, count).tolist()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_any_cut_into_passes_gives_the_same_logits(decoders: dict[str, Decoder], format: str) -> None:
+    decoder, text = decoders[format], tokens(60)
+    decoder.rollback(0)
+    whole = decoder.forward(text).copy()
+    for width in (1, 2, 3, 5, 8, 16, ATTENTION_TILE, ATTENTION_TILE + 1, 50):
+        decoder.rollback(0)
+        cut = [decoder.forward(text[at : at + width]).copy() for at in range(0, 60, width)]
+        np.testing.assert_array_equal(np.concatenate(cut), whole)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    format=st.sampled_from(FORMATS),
+    moves=st.lists(st.tuples(st.integers(1, 12), st.floats(0, 1)), max_size=8),
+)
+def test_any_accepts_and_rejects_equal_a_fresh_forward(
+    decoders: dict[str, Decoder], format: str, moves: list[tuple[int, float]]
+) -> None:
+    decoder, kept = decoders[format], tokens(5)
+    decoder.rollback(0)
+    decoder.forward(kept)
+    for number, (width, share) in enumerate(moves):
+        drafted = tokens(width, seed=number + 1)
+        if len(kept) + width >= CAPACITY - 6:
+            break
+        decoder.forward(drafted)
+        kept += drafted[: int(share * width)]
+        decoder.rollback(len(kept))
+    after = decoder.forward([7, 8, 9]).copy()
+    decoder.rollback(0)
+    np.testing.assert_array_equal(decoder.forward([*kept, 7, 8, 9])[-3:], after)
+
+
+def test_a_padded_row_never_comes_back(decoders: dict[str, Decoder]) -> None:
+    decoder = decoders["fp32"]
+    decoder.rollback(0)
+    assert decoder.forward([5]).shape == (1, decoder.vocab_size)
+    assert decoder.length == 1
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 9, ATTENTION_TILE + 1])
+def test_keeping_the_last_rows_changes_nothing_in_them(decoders: dict[str, Decoder], width: int) -> None:
+    decoder, text = decoders["w8a8"], tokens(width)
+    decoder.rollback(0)
+    whole = decoder.forward(text).copy()
+    for keep in range(1, width + 1):
+        decoder.rollback(0)
+        np.testing.assert_array_equal(decoder.forward(text, keep=keep), whole[-keep:])
+
+
+def test_a_full_context_says_how_many_tokens_it_has(folders: dict[str, Path]) -> None:
+    decoder = open_tiny(folders["fp32"], capacity=8)
+    decoder.forward(tokens(8))
+    with pytest.raises(SpecdecError, match="9 tokens, room for 8"):
+        decoder.forward([1])
+    assert decoder.length == 8
+
+
+def test_rolling_forward_is_refused(folders: dict[str, Path]) -> None:
+    decoder = open_tiny(folders["fp32"])
+    decoder.forward([1, 2])
+    with pytest.raises(SpecdecError, match="cannot roll"):
+        decoder.rollback(3)
+
+
+def test_a_terminated_pass_leaves_the_cache_as_it_was(folders: dict[str, Path]) -> None:
+    decoder = open_tiny(folders["fp32"])
+    decoder.forward(tokens(4))
+    decoder.terminate()
+    with pytest.raises(Cancelled):
+        decoder.forward(tokens(3, seed=1))
+    assert decoder.length == 4
+    decoder.resume()
+    again = decoder.forward(tokens(3, seed=1)).copy()
+    decoder.rollback(0)
+    np.testing.assert_array_equal(decoder.forward([*tokens(4), *tokens(3, seed=1)])[-3:], again)
+
+
+def test_a_missing_data_file_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    broken = export_tiny(tmp_path / "broken")
+    next((broken / "onnx").glob("*data")).unlink()
+    with pytest.raises(SpecdecError, match="cannot load"):
+        open_tiny(broken)

@@ -1,0 +1,124 @@
+"""`specdec chat`: the chat in the terminal, or with --serve in a browser."""
+
+import argparse
+import shlex
+import sys
+from errno import EADDRINUSE
+from functools import partial
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.chat.settings import DEVICES
+from specdec_onnx.tui.cli.options import CONTEXT_HELP, THREADS_HELP
+
+PORT = 8000
+PORTS = range(1, 65536)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which pair, which conversation, where to show it."""
+    parser.add_argument(
+        "pair",
+        nargs="?",
+        metavar="PAIR",
+        help="a folder or the name of an exported pair (default: the last one used)",
+    )
+    parser.add_argument(
+        "-c", "--continue", dest="latest", action="store_true", help="open the latest conversation"
+    )
+    parser.add_argument("--draft", metavar="FOLDER", help="use this draft model in place of the pair's")
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        default="cpu",
+        help="where to run; auto is the fastest by measurement (default: %(default)s)",
+    )
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
+    parser.add_argument("--context", type=int, metavar="N", help=CONTEXT_HELP)
+    group = parser.add_argument_group("in a browser")
+    group.add_argument("--serve", action="store_true", help="serve the chat to a browser on this machine")
+    group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
+    group.add_argument(
+        "--port", type=int, default=PORT, metavar="N", help="port to serve at (default: %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the chat until it is left."""
+    if args.port not in PORTS:
+        raise SpecdecError(
+            f"there is no port {args.port}", fix=f"choose a --port from {PORTS[0]} to {PORTS[-1]}"
+        )
+    return _serve(args) if args.serve else _chat(args)
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from specdec_onnx.models.places import locate
+    from specdec_onnx.tui.chat.app import ChatApp
+    from specdec_onnx.tui.chat.engine_client import open_process
+    from specdec_onnx.tui.chat.inventory import get_pair
+    from specdec_onnx.tui.chat.services import Services
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) and not _inside_server():
+        raise SpecdecError(
+            "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
+        )
+    pairs = [] if args.pair is None else [locate(args.pair)]
+    opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
+    services = Services.start(opener, get_pair)
+    services.extra_pairs = pairs
+    app = ChatApp(services, device=args.device, open_latest=args.latest)
+    app.run()
+    return app.return_code or 0
+
+
+def _inside_server() -> bool:
+    """textual-serve talks to the app through pipes and says so in the environment."""
+    import os
+
+    return bool(os.environ.get("TEXTUAL_DRIVER"))
+
+
+def _serve(args: argparse.Namespace) -> int:
+    try:
+        from textual_serve.server import Server
+    except ImportError as error:
+        raise SpecdecError(
+            "--serve needs the package textual-serve", str(error), "pip install 'specdec-onnx[tui]'"
+        ) from error
+    try:
+        _check_free(args.host, args.port)  # the server itself finds out after it has said that it serves
+        Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
+    except OSError as error:
+        raise SpecdecError(
+            f"the chat can't be served at {args.host}, port {args.port}",
+            error.strerror or str(error),
+            "choose another --port or --host",
+        ) from error
+    return 0
+
+
+def _check_free(host: str, port: int) -> None:
+    import socket
+
+    for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            socket.create_server((str(address[0]), port), family=family).close()
+        except OSError as error:
+            if error.errno == EADDRINUSE:
+                raise
+
+
+def inner_command(args: argparse.Namespace) -> str:
+    """The command line that the server starts for each browser tab."""
+    words = [
+        sys.executable,
+        "-m",
+        "specdec_onnx.tui.cli.main",
+        "chat",
+        *([] if args.pair is None else [args.pair]),
+    ]
+    words += ["--device", args.device, "--threads", str(args.threads)]
+    words += ["--context", str(args.context)] if args.context else []
+    words += ["--draft", args.draft] if args.draft else []
+    words += ["--continue"] if args.latest else []
+    return shlex.join(words)

@@ -1,0 +1,67 @@
+"""What the app hands to its screens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.chat.engine_client import Host
+from specdec_onnx.tui.chat.history.store import Recorder, Store
+from specdec_onnx.tui.chat.session import Opener
+from specdec_onnx.tui.chat.settings import Preferences, database_path, preferences_path
+from specdec_onnx.tui.progress import Report
+
+Preparer = Callable[[str, Path, Report], None]
+"""(catalog name, folder, report): download and export; slow, runs in a thread."""
+
+
+@dataclass(slots=True)
+class Services:
+    """History, engine and preferences; `notice` is a warning that stays on the screen."""
+
+    host: Host
+    store: Store
+    recorder: Recorder
+    preferences: Preferences
+    prepare: Preparer
+    extra_pairs: list[Path] = field(default_factory=list)
+    notice: str = ""
+
+    @classmethod
+    def start(cls, opener: Opener, prepare: Preparer) -> "Services":
+        """Open history and preferences; a history that can't be used is replaced by one in memory, with a notice."""
+        notice = ""
+        try:
+            store = Store(database_path())
+        except SpecdecError as error:
+            store = Store(None)
+            notice = f"{error.what} {error.why}. This session is not saved. {error.fix}"
+        preferences = Preferences.load(preferences_path())
+        return cls(Host(opener), store, Recorder(store), preferences, prepare, notice=notice)
+
+    def stop(self) -> None:
+        """Save what is left and let go of the engine."""
+        self.recorder.close()
+        self.store.close()
+        self.host.stop()
+
+
+LANGUAGES = (
+    *("text", "python", "c", "cpp", "javascript", "typescript", "java", "go", "rust"),
+    *("bash", "sql", "html", "css", "json", "yaml", "toml"),
+)
+"""Those whose lexers are made ready; any other is when its first block comes."""
+
+
+def preload() -> None:
+    """Import the widgets of an answer, prepare tables and lexers; slow, for a thread."""
+    import textual.highlight
+    import textual.scrollbar  # noqa: F401
+    from rich.cells import cell_len
+
+    import specdec_onnx.tui.chat.widgets.answer  # noqa: F401
+    from specdec_onnx.tui.chat.widgets.markdown import code
+
+    cell_len("\N{BAR CHART}")  # reads the table of widths, at the first character that is not ASCII
+    for language in LANGUAGES:
+        code("x = 1", language, "ansi_dark")

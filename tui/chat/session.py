@@ -1,0 +1,158 @@
+"""What the chat needs of an engine, and nothing more."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol, overload
+
+from specdec_onnx.tui.chat.settings import Settings
+
+Source = Literal["target", "draft", "suffix", "rejected"]
+
+_LETTERS: dict[Source, str] = {"target": "t", "draft": "d", "suffix": "s", "rejected": "x"}
+_SOURCES = {letter: source for source, letter in _LETTERS.items()}
+
+
+class Piece(NamedTuple):
+    """One token: its text and its source; a rejected one was proposed but is not in the answer."""
+
+    text: str
+    source: Source
+
+
+def as_source(name: str) -> Source:
+    """The engine's word for a proposer; an unknown proposer counts as a draft."""
+    return name if name in _LETTERS else "draft"
+
+
+def pack(pieces: Iterable[Piece]) -> str:
+    """Compact JSON for the history: [["text", "d"], ...]."""
+    rows = [[piece.text, _LETTERS[piece.source]] for piece in pieces]
+    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+
+
+class Packed(Sequence[Piece]):
+    """What `pack` wrote, read when somebody looks: a conversation is opened more often than its tokens are viewed."""
+
+    def __init__(self, stored: str) -> None:
+        self._stored = stored or "[]"
+
+    @cached_property
+    def _all(self) -> tuple[Piece, ...]:
+        return tuple(Piece(text, _SOURCES.get(letter, "target")) for text, letter in json.loads(self._stored))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __bool__(self) -> bool:
+        return self._stored != "[]"
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._all)
+
+    @overload
+    def __getitem__(self, at: int) -> Piece: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Piece, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> Piece | tuple[Piece, ...]:
+        return self._all[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all == tuple(other)
+
+
+def counts(pieces: Iterable[Piece]) -> dict[Source, int]:
+    """How many tokens came from each source."""
+    totals: dict[Source, int] = dict.fromkeys(_LETTERS, 0)
+    for piece in pieces:
+        totals[piece.source] += 1
+    return totals
+
+
+Message = dict[str, str]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Answer the last of `messages`; `partial` is the beginning of an answer to go on with.
+
+    `fresh` forbids drafts from earlier answers: a comparison would otherwise copy the answer it has just seen.
+    """
+
+    messages: Sequence[Message]
+    settings: Settings
+    mode: str = "auto"
+    partial: str = ""
+    fresh: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON; of the settings, what a conversation is stored with."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "messages": list(self.messages), "settings": self.settings.as_dict()}
+
+    @classmethod
+    def from_dict(cls, sent: Mapping[str, Any]) -> "Request":
+        """Read what `as_dict` made."""
+        return cls(**{**sent, "settings": Settings.from_dict(sent["settings"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one pass of the target brought; `pieces` hold the rejected tokens too."""
+
+    text: str
+    pieces: tuple[Piece, ...]
+    reason: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of the answer."""
+        return sum(piece.source != "rejected" for piece in self.pieces)
+
+
+class Session(Protocol):
+    """A loaded pair. `reply` runs in the engine's thread, `cancel` may be called from any."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pair."""
+
+    @property
+    def about(self) -> str:
+        """Formats and device in a few words."""
+
+    @property
+    def device(self) -> str:
+        """Where the target runs; for device `auto`, the one that was chosen."""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The ways to decode that this pair offers, "plain" among them."""
+
+    @property
+    def context(self) -> int:
+        """Most tokens that prompt and answer may hold together."""
+
+    @property
+    def exactness(self) -> str:
+        """What the self-test showed on this device."""
+
+    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
+        """Stream an answer; `progress(done, total)` reports the reading of the prompt."""
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Counts and rates of the last answer."""
+
+    def cancel(self) -> None:
+        """End the answer under way after the current pass."""
+
+    def close(self) -> None:
+        """Give back what the pair holds; it answers nothing more."""
+
+
+Opener = Callable[[str, str, Callable[[], None]], Session]
+"""(pair folder, device, told before measuring) -> Session; slow, runs in the engine's thread."""
