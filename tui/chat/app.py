@@ -1,11 +1,14 @@
 """The Textual app around the chat screen."""
 
+import codecs
+import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import PurePath
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
@@ -37,6 +40,14 @@ class ChatApp(App[None]):
     def get_default_screen(self) -> Screen[None]:
         """The chat is all there is at first."""
         return ChatScreen(self.services, Settings(device=self._device))
+
+    def get_driver_class(self) -> type[Driver]:
+        """The terminal's; Textual's own ends the app when a byte arrives that is not UTF-8, as in a pasted file."""
+        driver = super().get_driver_class()
+        names = vars(sys.modules[driver.__module__])
+        if "getincrementaldecoder" in names:
+            names["getincrementaldecoder"] = _lenient_decoder
+        return driver
 
     def on_mount(self) -> None:
         """Take the theme of last time; with 16 colours, the terminal's own."""
@@ -90,3 +101,7 @@ class ChatApp(App[None]):
         """The screens are gone by now: keep the preferences and let go of the rest."""
         self.services.preferences.save(preferences_path())
         self.services.stop()
+
+
+def _lenient_decoder(encoding: str) -> partial[codecs.IncrementalDecoder]:
+    return partial(codecs.getincrementaldecoder(encoding), errors="replace")

@@ -235,6 +235,8 @@ def test_the_speed_is_that_of_the_last_seconds() -> None:
     now = 30
     assert pace.figures("a", 400_000_000, 2_000_000_000) == "400 MB of 2.0 GB · 20 MB/s · 1:20 left"
     assert pace.figures("b", 1_000_000, 2_000_000_000) == "1 MB of 2.0 GB", "another file has its own speed"
+    now = 31
+    assert " · 500 kB/s · " in pace.figures("b", 1_500_000, 2_000_000_000)
     assert pace.figures("preparing layers", 5, 24) == "5 of 24"
     assert pace.figures("a", 1_000_000_000, 2_000_000_000, short=True) == "50 %"
 

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from support.smol import smol
 
+from specdec_onnx.tui.chat.history.store import Store
+from specdec_onnx.tui.pieces import Piece
+
 __all__ = ["smol"]
 
 pytestmark = [
@@ -94,3 +97,33 @@ def test_a_conversation_survives_being_stopped_and_left(terminal: Terminal, smol
     terminal.keys("Enter")
     shown = terminal.until(lambda text: "stopped" in text and "Enter opens" not in text)
     assert " ".join(answer.split()[:4]) in " ".join(shown.split())
+
+
+def test_pasted_bytes_that_are_no_text_do_not_end_the_chat(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "latin-1").write_bytes(b"caf\xe9 \xff\xfe and more")
+    terminal.start()
+    terminal.until(lambda text: "Enter sends" in text)
+    terminal.tmux("load-buffer", str(tmp_path / "latin-1"))
+    terminal.tmux("paste-buffer", "-p")
+    terminal.until(lambda text: "caf� �� and more" in text)
+
+
+def test_an_answer_cannot_command_the_terminal(terminal: Terminal) -> None:
+    evil = "a\x1b[31mred\x1b]0;owned\x07\x1b]52;c;aGk=\x07 <http://x/%1b]0;owned%07>"
+    store = Store(terminal.home / "history.sqlite3")
+    made = store.create(evil, "", {})
+    asked = store.add(made.id, None, "user", evil)
+    said = store.add(made.id, asked.id, "assistant")
+    pieces = [Piece(evil, "draft"), Piece("\x1b]0;owned\x07", "rejected"), Piece("!", "target")]
+    store.update(said.id, evil, "eos", pieces, {"tokens_by_round": [2]})
+    store.close()
+    terminal.start("--continue")
+    shown = terminal.until(lambda text: "http://x/␛]0;owned␇" in text)
+    assert shown.count("a␛[31mred␛]0;owned␇␛]52;c;aGk=␇") >= 2
+    for _ in range(2):
+        terminal.keys("F3")
+    terminal.until(lambda text: "␛]0;owned␇!" in text)
+    terminal.keys("C-f")
+    terminal.until(lambda text: "History" in text)
+    assert "owned" not in terminal.tmux("display-message", "-p", "#{pane_title}")
+    assert terminal.tmux("list-buffers") == ""

@@ -83,7 +83,7 @@ PROMPT_KEYS = (
     ("Enter", "send"),
     ("Ctrl+J, Alt+Enter", "new line (Shift+Enter where the terminal knows it)"),
     ("Up, Down", "earlier questions, while the line is empty"),
-    ("Esc, Ctrl+C", "stop the answer and keep what came; or leave editing"),
+    ("Esc, Ctrl+C", "stop the answer and keep what came; or leave editing; twice: give a download up"),
     ("PageUp, PageDown", "scroll the conversation"),
     ("Ctrl+P", "command palette: every action by name"),
     ("Ctrl+Q", "quit"),
