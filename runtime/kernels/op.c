@@ -16,8 +16,12 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Changes with everything that changes results or costs. */
-#define VERSION "1"
+/* The builder gives a digest of all sources: what was measured with others is measured again. */
+#if !defined(SPECDEC_KERNELS_VERSION)
+#define SPECDEC_KERNELS_VERSION unknown
+#endif
+#define TEXT_OF(word) #word
+#define TEXT(word) TEXT_OF(word)
 
 enum { INPUT, WEIGHTS, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS, INPUTS, MOST_DIMENSIONS = 8 };
 enum { CHUNK_BYTES = 128 << 10, FEW_LEVELS = 64 << 10, MOST_SIZE = 1 << 30 };
@@ -31,7 +35,7 @@ static struct {
 static const InstructionSet *chosen;
 
 /* What Python calls: the version, the set in use or "", whether a set is known (1) and usable (2), and the choice. */
-EXPORT const char *specdec_kernels_version(void) { return VERSION; }
+EXPORT const char *specdec_kernels_version(void) { return TEXT(SPECDEC_KERNELS_VERSION); }
 
 EXPORT const char *specdec_kernels_best(void) {
     const InstructionSet *best = best_instruction_set();

@@ -6,10 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from support.tiny import export_tiny
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime import kernels as front
+from specdec_onnx.runtime.decoder import Decoder
 from specdec_onnx.runtime.device import Device
 from specdec_onnx.runtime.kernels import SETTING, kernels, usable_sets
 
@@ -102,6 +107,29 @@ def test_what_was_measured_with_other_kernels_is_measured_again(monkeypatch: pyt
         monkeypatch.setenv(SETTING, setting)
         found.add(Device().fingerprint)
     assert len(found) == 1 + len(SETS)
+
+
+@built
+def test_a_model_that_they_refuse_opens_on_onnx_runtime_and_says_why(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "model", format="int4")
+    file = folder / "onnx" / "model.onnx"
+    model = onnx.load(file)
+    node = next(node for node in model.graph.node if node.op_type == "MatMulNBits")
+    size = {found.name: found.i for found in node.attribute}
+    groups = np.arange(size["K"], dtype=np.int32) // size["block_size"]
+    node.input.extend(["", "groups"])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(groups, "groups"))
+    onnx.save(model, file)
+    decoder = Decoder.open(open_model(folder), capacity=64)
+    assert decoder.kernels.name == ""
+    assert "group index" in str(decoder.kernels)
+    assert decoder.forward([1, 2, 3]).shape[0] == 3
+
+
+@built
+def test_a_decoder_tells_what_it_runs_on(tmp_path: Path) -> None:
+    decoder = Decoder.open(open_model(export_tiny(tmp_path / "model", format="int4")), capacity=64)
+    assert decoder.kernels == kernels()
 
 
 @built
