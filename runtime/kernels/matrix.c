@@ -23,12 +23,12 @@ static bool survives_as_half(float value) {
 
 /* Whether no scale and no zero point loses anything as a half. */
 static bool all_survive_as_halves(const Stored *stored, size_t blocks) {
-    size_t count = stored->columns * blocks;
+    const float *scales = stored->scale_kind == NUMBER_FLOAT ? stored->scales : NULL;
+    const float *zeros = stored->zero_kind == NUMBER_FLOAT ? stored->zeros : NULL;
+    const size_t count = stored->columns * blocks;
     bool survive = true;
-    if (stored->scale_kind == NUMBER_FLOAT)
-        for (size_t at = 0; survive && at < count; at++) survive = survives_as_half(((const float *)stored->scales)[at]);
-    if (stored->zero_kind == NUMBER_FLOAT)
-        for (size_t at = 0; survive && at < count; at++) survive = survives_as_half(((const float *)stored->zeros)[at]);
+    for (size_t at = 0; scales && survive && at < count; at++) survive = survives_as_half(scales[at]);
+    for (size_t at = 0; zeros && survive && at < count; at++) survive = survives_as_half(zeros[at]);
     return survive;
 }
 

@@ -62,7 +62,8 @@ typedef struct {
     bool (*usable)(void);
     size_t most_rows; /* of a tile */
     /* Rounds blocks [first, end) of a row of `matrix->inner` floats or halves into row `at` of a tile. */
-    void (*round_row)(const Matrix *matrix, const void *row, bool is_half, size_t first, size_t end, Tile *tile, size_t at);
+    void (*round_row)(const Matrix *matrix, const void *row, bool is_half, size_t first, size_t end, Tile *tile,
+                      size_t at);
     /* The products of a tile with one panel: [count][PANEL]. */
     void (*multiply)(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
 } InstructionSet;

@@ -142,7 +142,8 @@ static OrtStatus *read_sizes(const OrtKernelInfo *info, Stored *stored) {
     int64_t bits = attribute(info, "bits", 4), block = attribute(info, "block_size", 0);
     if (columns <= 0 || inner <= 0 || columns > MOST_SIZE || inner > MOST_SIZE) return refuse("K or N is out of range");
     if (bits != 4 && bits != 8) return refuse("only 4 and 8 bits");
-    if (block < 16 || block > LARGEST_BLOCK || (block & (block - 1))) return refuse("only blocks of 16, 32, 64, 128, 256");
+    if (block < 16 || block > LARGEST_BLOCK || (block & (block - 1)))
+        return refuse("only blocks of 16, 32, 64, 128 and 256");
     *stored = (Stored){(size_t)columns, (size_t)inner, (size_t)bits, (size_t)block};
     return NULL;
 }
@@ -172,6 +173,7 @@ static OrtStatus *read_weights(const OrtKernelInfo *info, Stored *stored) {
 static OrtStatus *describe(const OrtKernelInfo *info, Stored *stored) {
     TRY(read_sizes(info, stored));
     if (has_input(info, GROUP_INDEX)) return refuse("no group index");
+    if (attribute(info, "weight_prepacked", 0) != 0) return refuse("the weights are packed for another device");
     const int64_t accuracy = attribute(info, "accuracy_level", 0); /* 0: the file leaves it open; 4: int8 */
     if (accuracy != 0 && accuracy != 4) return refuse("the file asks for activations that are not rounded to int8");
     return read_weights(info, stored);
@@ -210,8 +212,8 @@ static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api, const 
     return failed;
 }
 
-/* One call: rows that are rounded, tile by tile in parts, then multiplied with the matrix chunk by chunk, on any threads.
-   Different tiles and parts of a tile share no line of memory worth mentioning; different rows of a tile would. */
+/* One call: rows that are rounded, tile by tile in parts, then multiplied with the matrix chunk by chunk, on any
+   threads. A part is some blocks of all rows of a tile: different rows of a tile share lines of memory. */
 typedef struct {
     const Kernel *kernel;
     size_t rows, parts, chunks;
@@ -224,7 +226,8 @@ static void round_part(void *memory, size_t at) {
     const Matrix *matrix = &call->kernel->matrix;
     size_t tile = at / call->parts, part = at % call->parts;
     size_t first = matrix->blocks * part / call->parts, end = matrix->blocks * (part + 1) / call->parts;
-    round_tile(matrix, call->kernel->set, call->rows, tile, first, end, call->input, call->kernel->is_half, call->scratch);
+    round_tile(matrix, call->kernel->set, call->rows, tile, first, end, call->input, call->kernel->is_half,
+               call->scratch);
 }
 
 static void multiply_part(void *memory, size_t chunk) {
@@ -250,8 +253,9 @@ static OrtStatus *round_rows(Call *call, OrtKernelContext *context) {
     call->parts = levels / tiles / PART_LEVELS;
     if (call->parts < 1) call->parts = 1;
     if (call->parts > matrix->blocks) call->parts = matrix->blocks;
-    if (levels > 2 * PART_LEVELS) return ort.KernelContext_ParallelFor(context, round_part, tiles * call->parts, 0, call);
-    for (size_t at = 0; at < tiles * call->parts; at++) round_part(call, at);
+    const size_t units = tiles * call->parts;
+    if (levels > 2 * PART_LEVELS) return ort.KernelContext_ParallelFor(context, round_part, units, 0, call);
+    for (size_t at = 0; at < units; at++) round_part(call, at);
     return NULL;
 }
 

@@ -180,6 +180,7 @@ def test_weights_in_a_file_of_their_own(forced: Kernels, tmp_path: Path) -> None
 LEFT_TO_ORT: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "weights that are fed": ({}, {}, ["weights"]),
     "scales that are fed": ({}, {}, ["scales"]),
+    "weights packed for another device": ({}, {"weight_prepacked": 1}, []),
     "float activations asked for": ({}, {"accuracy_level": 1}, []),
     "a group index": ({"groups": np.repeat(np.arange(3, dtype=np.int32), 32)}, {}, []),
 }
