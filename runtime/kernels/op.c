@@ -24,7 +24,7 @@
 #define TEXT(word) TEXT_OF(word)
 
 enum { INPUT, WEIGHTS, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS, INPUTS, MOST_DIMENSIONS = 8 };
-enum { CHUNK_BYTES = 32 << 10, MOST_CHUNKS = 128, PART_LEVELS = 8 << 10, MOST_SIZE = 1 << 30 };
+enum { CHUNK_BYTES = 64 << 10, MOST_CHUNKS = 128, PART_LEVELS = 8 << 10, MOST_SIZE = 1 << 30 };
 
 #define FUNCTION(slot, name, result, arguments) result(*name) arguments;
 static struct {
