@@ -1,6 +1,7 @@
 """Which kernels run, who decides, and what is said where there are none."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,7 +72,7 @@ def test_an_instruction_set_of_another_processor_is_an_error(monkeypatch: pytest
 def test_a_wrong_setting_ends_a_command_with_one_clear_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "specdec_onnx.tui.cli", "doctor"],
-        env={SETTING: "sse9"},
+        env=os.environ | {SETTING: "sse9"},
         capture_output=True,
         text=True,
         check=False,
