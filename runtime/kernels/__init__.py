@@ -1,7 +1,6 @@
 """Our own kernels for products with 4- and 8-bit weights on the CPU: whether they are here, and which ones run."""
 
 import ctypes
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ class Kernels:
     library: Path | None = None
     absent: str = ""
     fingerprint: str = ""
-    """What costs and exactness depend on: the instruction set and the library's content."""
+    """What costs and exactness depend on: the instruction set and the library's version."""
 
     def __str__(self) -> str:
         return self.name or f"ONNX Runtime's: {self.absent}"
@@ -87,8 +86,7 @@ def _chosen(setting: str, library: Path) -> Kernels:
             f"kernels {name!r} are not available", why, f"use {', '.join(usable_sets())} or auto"
         )
     version = loaded.specdec_kernels_version().decode()
-    content = hashlib.sha256(library.read_bytes()).hexdigest()[:12]
-    return Kernels(name, library, fingerprint=f"{name} {version} {content}")
+    return Kernels(name, library, fingerprint=f"{name} {version}")
 
 
 def usable_sets() -> list[str]:

@@ -2,11 +2,13 @@
 
 pip calls the hooks of PEP 517 (see pyproject.toml), which are setuptools' own with the library compiled first. Zig's C
 compiler comes as a Python package and compiles for every platform from each of them:
-`python runtime/kernels/build_backend.py dist` writes all wheels into the folder `dist`.
+`python runtime/kernels/build_backend.py dist` writes all wheels into the folder `dist`; without a folder, it compiles
+the library of this checkout again.
 Where the library cannot be compiled, the package is installed without it, and `specdec doctor` tells why.
 """
 
 import argparse
+import hashlib
 import os
 import platform
 import shutil
@@ -109,6 +111,13 @@ def compile_files(
         return list(pool.map(compile_one, files))
 
 
+def source_digest() -> str:
+    """Stands for all that the library is made of; the library knows it as its version."""
+    files = sorted([*HERE.glob("*.c"), *HERE.glob("*.h"), HERE / Path(__file__).name])
+    parts = (file.read_bytes() for file in files if file.exists())
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
 def zig(target: Target) -> list[str]:
     """Zig's C compiler for `target`. Raises CannotCompile where the package ziglang is missing."""
     if find_spec("ziglang") is None:
@@ -120,7 +129,8 @@ def compile_library(target: Target, folder: Path) -> Path:
     """Compile the library for `target` into `folder`, in place of any other. Raises CannotCompile."""
     compiler = zig(target)
     with tempfile.TemporaryDirectory() as temporary:
-        objects = compile_files(target, Path(temporary), compiler, _LIBRARY[:1])
+        flags = (*_LIBRARY[:1], f"-DSPECDEC_KERNELS_VERSION={source_digest()}")
+        objects = compile_files(target, Path(temporary), compiler, flags)
         made = Path(temporary) / target.library
         own_name = ["-install_name", f"@rpath/{target.library}"] if target.suffix == ".dylib" else []
         _call([*compiler, *_LIBRARY, *own_name, *map(str, objects), "-o", str(made)])
@@ -224,9 +234,15 @@ def build_wheels(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Build a wheel for each platform.")
-    parser.add_argument("folder", type=Path, help="where the wheels go")
+    parser = argparse.ArgumentParser(description="Build a wheel for each platform, or compile for this one.")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="where the wheels go; none: compile beside the sources"
+    )
+    wanted = parser.parse_args().folder
     try:
-        build_wheels(parser.parse_args().folder)
+        if wanted is None:
+            print(compile_library(this_target(), HERE))
+        else:
+            build_wheels(wanted)
     except CannotCompile as why:
         sys.exit(f"{why}\n  try: pip install ziglang")

@@ -23,12 +23,12 @@ static bool survives_as_half(float value) {
 
 /* Whether no scale and no zero point loses anything as a half. */
 static bool all_survive_as_halves(const Stored *stored, size_t blocks) {
-    size_t count = stored->columns * blocks;
+    const float *scales = stored->scale_kind == NUMBER_FLOAT ? stored->scales : NULL;
+    const float *zeros = stored->zero_kind == NUMBER_FLOAT ? stored->zeros : NULL;
+    const size_t count = stored->columns * blocks;
     bool survive = true;
-    if (stored->scale_kind == NUMBER_FLOAT)
-        for (size_t at = 0; survive && at < count; at++) survive = survives_as_half(((const float *)stored->scales)[at]);
-    if (stored->zero_kind == NUMBER_FLOAT)
-        for (size_t at = 0; survive && at < count; at++) survive = survives_as_half(((const float *)stored->zeros)[at]);
+    for (size_t at = 0; scales && survive && at < count; at++) survive = survives_as_half(scales[at]);
+    for (size_t at = 0; zeros && survive && at < count; at++) survive = survives_as_half(zeros[at]);
     return survive;
 }
 
@@ -134,12 +134,12 @@ Tile place_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, si
     return (Tile){count, (int32_t *)at, scales, scales + numbers, (int32_t *)(scales + 2 * numbers)};
 }
 
-void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, const void *input,
-                bool is_half, void *scratch) {
+void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, size_t first, size_t end,
+                const void *input, bool is_half, void *scratch) {
     Tile place = place_tile(matrix, set, rows, tile, scratch);
-    size_t first = tile_start(set, rows, tile), width = matrix->inner * (is_half ? 2 : 4);
+    size_t top = tile_start(set, rows, tile), width = matrix->inner * (is_half ? 2 : 4);
     for (size_t row = 0; row < place.count; row++)
-        set->round_row(matrix, (const uint8_t *)input + (first + row) * width, is_half, &place, row);
+        set->round_row(matrix, (const uint8_t *)input + (top + row) * width, is_half, first, end, &place, row);
 }
 
 /* Adds the bias and writes what lies inside the matrix. */

@@ -61,8 +61,9 @@ typedef struct {
     const char *name;
     bool (*usable)(void);
     size_t most_rows; /* of a tile */
-    /* Rounds a row of `matrix->inner` floats or halves into row `at` of a tile. */
-    void (*round_row)(const Matrix *matrix, const void *row, bool is_half, Tile *tile, size_t at);
+    /* Rounds blocks [first, end) of a row of `matrix->inner` floats or halves into row `at` of a tile. */
+    void (*round_row)(const Matrix *matrix, const void *row, bool is_half, size_t first, size_t end, Tile *tile,
+                      size_t at);
     /* The products of a tile with one panel: [count][PANEL]. */
     void (*multiply)(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
 } InstructionSet;
@@ -79,9 +80,10 @@ size_t scratch_bytes(const Matrix *matrix, size_t rows);
 /* The place of a tile in the scratch memory of all rows. */
 Tile place_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, void *scratch);
 
-/* Round one tile of `input` [rows][inner]; multiply one panel with all tiles into `output` [rows][columns]. */
-void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, const void *input,
-                bool is_half, void *scratch);
+/* Round blocks [first, end) of one tile of `input` [rows][inner]; multiply one panel with all tiles into `output`
+   [rows][columns]. */
+void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, size_t first, size_t end,
+                const void *input, bool is_half, void *scratch);
 void multiply_panel(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t panel, void *scratch,
                     const void *bias, void *output, bool is_half);
 

@@ -129,7 +129,8 @@ static bool are_file_pages(uintptr_t first, size_t count, size_t page) {
 void forget_file_pages(const void *memory, size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const uintptr_t first = round_up((uintptr_t)memory, page), end = ((uintptr_t)memory + bytes) / page * page;
-    if (end > first && are_file_pages(first, (end - first) / page, page)) madvise((void *)first, end - first, MADV_DONTNEED);
+    if (end > first && are_file_pages(first, (end - first) / page, page))
+        madvise((void *)first, end - first, MADV_DONTNEED);
 }
 #else
 void forget_file_pages(const void *memory, size_t bytes) {

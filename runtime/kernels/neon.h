@@ -16,6 +16,7 @@ typedef int32x4_t Ints;
 typedef float32x4_t Floats;
 
 ALWAYS_INLINE Ints ints_of(int32_t value) { return vdupq_n_s32(value); }
+ALWAYS_INLINE int8x16_t levels_of(int32_t four) { return vreinterpretq_s8_s32(vdupq_n_s32(four)); }
 ALWAYS_INLINE Floats floats_of(float value) { return vdupq_n_f32(value); }
 ALWAYS_INLINE Floats to_floats(Ints value) { return vcvtq_f32_s32(value); }
 ALWAYS_INLINE Floats times(Floats a, Floats b) { return vmulq_f32(a, b); }

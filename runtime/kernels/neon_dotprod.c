@@ -15,8 +15,8 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
             int8x16_t first, second;
             load_signed(bits, weights + 16 * v, &first, &second);
             EACH(row, rows) {
-                sums[row][v] = vdotq_s32(sums[row][v], first, vreinterpretq_s8_s32(vdupq_n_s32(levels[row])));
-                sums[row][v] = vdotq_s32(sums[row][v], second, vreinterpretq_s8_s32(vdupq_n_s32(levels[rows + row])));
+                sums[row][v] = vdotq_s32(sums[row][v], first, levels_of(levels[row]));
+                sums[row][v] = vdotq_s32(sums[row][v], second, levels_of(levels[rows + row]));
             }
         }
     }

@@ -42,8 +42,8 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
                 right[pair][v] = vmmlaq_s32(right[pair][v], two, columns_2_3);
             }
             if (rows % 2 == 1) {
-                sums[last][v] = vdotq_s32(sums[last][v], first, vreinterpretq_s8_s32(vdupq_n_s32(levels[last])));
-                sums[last][v] = vdotq_s32(sums[last][v], second, vreinterpretq_s8_s32(vdupq_n_s32(levels[rows + last])));
+                sums[last][v] = vdotq_s32(sums[last][v], first, levels_of(levels[last]));
+                sums[last][v] = vdotq_s32(sums[last][v], second, levels_of(levels[rows + last]));
             }
         }
     }

@@ -16,11 +16,15 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Changes with everything that changes results or costs. */
-#define VERSION "1"
+/* The builder gives a digest of all sources: what was measured with others is measured again. */
+#if !defined(SPECDEC_KERNELS_VERSION)
+#define SPECDEC_KERNELS_VERSION unknown
+#endif
+#define TEXT_OF(word) #word
+#define TEXT(word) TEXT_OF(word)
 
 enum { INPUT, WEIGHTS, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS, INPUTS, MOST_DIMENSIONS = 8 };
-enum { CHUNK_BYTES = 128 << 10, FEW_LEVELS = 64 << 10, MOST_SIZE = 1 << 30 };
+enum { CHUNK_BYTES = 64 << 10, MOST_CHUNKS = 128, PART_LEVELS = 8 << 10, MOST_SIZE = 1 << 30 };
 
 #define FUNCTION(slot, name, result, arguments) result(*name) arguments;
 static struct {
@@ -31,7 +35,7 @@ static struct {
 static const InstructionSet *chosen;
 
 /* What Python calls: the version, the set in use or "", whether a set is known (1) and usable (2), and the choice. */
-EXPORT const char *specdec_kernels_version(void) { return VERSION; }
+EXPORT const char *specdec_kernels_version(void) { return TEXT(SPECDEC_KERNELS_VERSION); }
 
 EXPORT const char *specdec_kernels_best(void) {
     const InstructionSet *best = best_instruction_set();
@@ -138,7 +142,8 @@ static OrtStatus *read_sizes(const OrtKernelInfo *info, Stored *stored) {
     int64_t bits = attribute(info, "bits", 4), block = attribute(info, "block_size", 0);
     if (columns <= 0 || inner <= 0 || columns > MOST_SIZE || inner > MOST_SIZE) return refuse("K or N is out of range");
     if (bits != 4 && bits != 8) return refuse("only 4 and 8 bits");
-    if (block < 16 || block > LARGEST_BLOCK || (block & (block - 1))) return refuse("only blocks of 16, 32, 64, 128, 256");
+    if (block < 16 || block > LARGEST_BLOCK || (block & (block - 1)))
+        return refuse("only blocks of 16, 32, 64, 128 and 256");
     *stored = (Stored){(size_t)columns, (size_t)inner, (size_t)bits, (size_t)block};
     return NULL;
 }
@@ -168,6 +173,9 @@ static OrtStatus *read_weights(const OrtKernelInfo *info, Stored *stored) {
 static OrtStatus *describe(const OrtKernelInfo *info, Stored *stored) {
     TRY(read_sizes(info, stored));
     if (has_input(info, GROUP_INDEX)) return refuse("no group index");
+    if (attribute(info, "weight_prepacked", 0) != 0) return refuse("the weights are packed for another device");
+    const int64_t accuracy = attribute(info, "accuracy_level", 0); /* 0: the file leaves it open; 4: int8 */
+    if (accuracy != 0 && accuracy != 4) return refuse("the file asks for activations that are not rounded to int8");
     return read_weights(info, stored);
 }
 
@@ -204,17 +212,21 @@ static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api, const 
     return failed;
 }
 
-/* One call: rows that are rounded tile by tile, then multiplied with the matrix chunk by chunk, on any threads. */
+/* One call: rows that are rounded, tile by tile in parts, then multiplied with the matrix chunk by chunk, on any
+   threads. A part is some blocks of all rows of a tile: different rows of a tile share lines of memory. */
 typedef struct {
     const Kernel *kernel;
-    size_t rows, chunks;
+    size_t rows, parts, chunks;
     const void *input, *bias;
     void *output, *scratch;
 } Call;
 
-static void round_part(void *memory, size_t tile) {
+static void round_part(void *memory, size_t at) {
     const Call *call = memory;
-    round_tile(&call->kernel->matrix, call->kernel->set, call->rows, tile, call->input, call->kernel->is_half,
+    const Matrix *matrix = &call->kernel->matrix;
+    size_t tile = at / call->parts, part = at % call->parts;
+    size_t first = matrix->blocks * part / call->parts, end = matrix->blocks * (part + 1) / call->parts;
+    round_tile(matrix, call->kernel->set, call->rows, tile, first, end, call->input, call->kernel->is_half,
                call->scratch);
 }
 
@@ -227,22 +239,29 @@ static void multiply_part(void *memory, size_t chunk) {
                        call->kernel->is_half);
 }
 
-/* Chunks large enough for a stream of memory, and enough of them for threads of unequal speed. */
+/* Chunks large enough to be worth fetching, and enough of them for threads of unequal speed. */
 static size_t count_chunks(const Matrix *matrix) {
     size_t chunks = matrix->bytes / CHUNK_BYTES;
     if (chunks < 1) chunks = 1;
+    if (chunks > MOST_CHUNKS) chunks = MOST_CHUNKS;
     return chunks < matrix->panels ? chunks : matrix->panels;
 }
 
-static OrtStatus *run_call(Call *call, OrtKernelContext *context) {
+static OrtStatus *round_rows(Call *call, OrtKernelContext *context) {
     const Matrix *matrix = &call->kernel->matrix;
-    size_t tiles = count_tiles(call->kernel->set, call->rows);
-    if (tiles > 1 && call->rows * matrix->inner > FEW_LEVELS) {
-        TRY(ort.KernelContext_ParallelFor(context, round_part, tiles, 0, call));
-    } else {
-        for (size_t tile = 0; tile < tiles; tile++) round_part(call, tile);
-    }
-    call->chunks = count_chunks(matrix);
+    size_t levels = call->rows * matrix->inner, tiles = count_tiles(call->kernel->set, call->rows);
+    call->parts = levels / tiles / PART_LEVELS;
+    if (call->parts < 1) call->parts = 1;
+    if (call->parts > matrix->blocks) call->parts = matrix->blocks;
+    const size_t units = tiles * call->parts;
+    if (levels > 2 * PART_LEVELS) return ort.KernelContext_ParallelFor(context, round_part, units, 0, call);
+    for (size_t at = 0; at < units; at++) round_part(call, at);
+    return NULL;
+}
+
+static OrtStatus *run_call(Call *call, OrtKernelContext *context) {
+    TRY(round_rows(call, context));
+    call->chunks = count_chunks(&call->kernel->matrix);
     return ort.KernelContext_ParallelFor(context, multiply_part, call->chunks, 0, call);
 }
 

@@ -101,56 +101,94 @@ static void multiply(const Matrix *matrix, size_t panel, const Tile *tile, float
     walks[tile->count - 1][matrix->bits == 8](matrix, panel, tile, out);
 }
 
-/* Rounds `count` floats to int8; returns their sum. Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the
-   low bits of the float. */
-static int32_t round_block(const float *from, size_t count, float inverse, int8_t *to) {
-    int32_t total = 0;
-    for (size_t at = 0; at < count; at++) {
-        int32_t level = int_bits(from[at] * inverse + 0x1.8p23f) - 0x4b400000;
+/* Sixteen lanes that the compiler cuts to what there is; a block is a multiple of it. */
+enum { GROUP = 16 };
+typedef int32_t GroupOfInts __attribute__((vector_size(4 * GROUP)));
+typedef float GroupOfFloats __attribute__((vector_size(4 * GROUP)));
+typedef int8_t GroupOfBytes __attribute__((vector_size(GROUP)));
+
+ALWAYS_INLINE GroupOfInts load_bits(const float *from) {
+    GroupOfInts bits;
+    memcpy(&bits, from, sizeof bits);
+    return bits;
+}
+
+ALWAYS_INLINE GroupOfInts larger(GroupOfInts a, GroupOfInts b) {
+    const GroupOfInts first = a > b;
+    return (a & first) | (b & ~first);
+}
+
+/* The lanes that are `distance` away, so that four steps combine all sixteen. */
+#define SHIFTED(group, distance)                                                                                  \
+    __builtin_shufflevector(group, group, (0 + distance) % 16, (1 + distance) % 16, (2 + distance) % 16,             \
+                            (3 + distance) % 16, (4 + distance) % 16, (5 + distance) % 16, (6 + distance) % 16,      \
+                            (7 + distance) % 16, (8 + distance) % 16, (9 + distance) % 16, (10 + distance) % 16,     \
+                            (11 + distance) % 16, (12 + distance) % 16, (13 + distance) % 16, (14 + distance) % 16,  \
+                            (15 + distance) % 16)
+
+/* Rounds a block to int8; returns the sum. Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits
+   of the float. */
+ALWAYS_INLINE int32_t round_block(const float *from, size_t block, float inverse, int8_t *to) {
+    GroupOfInts total = {0};
+    for (size_t at = 0; at < block; at += GROUP) {
+        const GroupOfFloats shifted = (GroupOfFloats)load_bits(from + at) * inverse + 0x1.8p23f;
+        const GroupOfInts level = (GroupOfInts)shifted - 0x4b400000;
+        const GroupOfBytes bytes = __builtin_convertvector(level, GroupOfBytes);
         total += level;
-        to[at] = (int8_t)level;
+        memcpy(to + at, &bytes, sizeof bytes);
     }
-    return total;
+    total += SHIFTED(total, 8);
+    total += SHIFTED(total, 4);
+    total += SHIFTED(total, 2);
+    total += SHIFTED(total, 1);
+    return total[0];
 }
 
 /* The bits of the largest magnitude; they are ordered like the magnitudes, with infinities and NaN on top. */
-static int32_t peak_bits(const float *from, size_t count) {
-    int32_t peak = 0;
-    for (size_t at = 0; at < count; at++) {
-        int32_t bits = int_bits(from[at]) & 0x7fffffff;
-        peak = bits > peak ? bits : peak;
-    }
-    return peak;
+ALWAYS_INLINE int32_t peak_bits(const float *from, size_t block) {
+    GroupOfInts peak = {0};
+    for (size_t at = 0; at < block; at += GROUP) peak = larger(load_bits(from + at) & 0x7fffffff, peak);
+    peak = larger(peak, SHIFTED(peak, 8));
+    peak = larger(peak, SHIFTED(peak, 4));
+    peak = larger(peak, SHIFTED(peak, 2));
+    peak = larger(peak, SHIFTED(peak, 1));
+    return peak[0];
+}
+
+/* A block of the row as floats: in place, or in `room` where it must be widened or filled up with zeros. */
+static const float *read_block(const Matrix *matrix, const void *row, bool is_half, size_t first, float *room) {
+    size_t left = matrix->inner - first, count = left < matrix->block ? left : matrix->block;
+    if (!is_half && count == matrix->block) return (const float *)row + first;
+    if (is_half)
+        for (size_t at = 0; at < count; at++) room[at] = half_to_float(((const uint16_t *)row)[first + at]);
+    else memcpy(room, (const float *)row + first, count * sizeof *room);
+    memset(room + count, 0, (matrix->block - count) * sizeof *room);
+    return room;
 }
 
 /* A block without a finite peak makes its row NaN; one whose peak is next to nothing counts as zeros. */
-static void round_row(const Matrix *matrix, const void *row, bool is_half, Tile *tile, size_t row_at) {
+static void round_row(const Matrix *matrix, const void *row, bool is_half, size_t first, size_t end, Tile *tile,
+                      size_t row_at) {
     enum { INFINITE = 0x7f800000, NOTHING = 0x0d800000 /* 2^-100 */ };
     const int32_t middle = matrix->has_zeros ? 0 : 1 << (matrix->bits - 1);
-    float widened[LARGEST_BLOCK];
+    const size_t lanes = matrix->block / 4;
+    float room[LARGEST_BLOCK];
     int8_t levels[LARGEST_BLOCK];
-    for (size_t block = 0; block < matrix->blocks; block++) {
-        size_t first = block * matrix->block, left = matrix->inner - first;
-        size_t count = left < matrix->block ? left : matrix->block;
-        const float *from = (const float *)row + first;
-        if (is_half) {
-            for (size_t at = 0; at < count; at++) widened[at] = half_to_float(((const uint16_t *)row)[first + at]);
-            from = widened;
-        }
-        int32_t bits = peak_bits(from, count), total = 0;
+    for (size_t block = first; block < end; block++) {
+        const float *from = read_block(matrix, row, is_half, block * matrix->block, room);
+        int32_t bits = peak_bits(from, matrix->block), total = 0;
         float peak = float_of_bits(bits), scale = peak / 127;
         if (bits < NOTHING || bits >= INFINITE) {
             scale = bits < NOTHING ? 0 : float_of_bits(0x7fc00000);
             memset(levels, 0, matrix->block);
         } else {
-            total = round_block(from, count, 127 / peak, levels);
-            memset(levels + count, 0, matrix->block - count);
+            total = round_block(from, matrix->block, 127 / peak, levels);
         }
         size_t number = block * tile->count + row_at;
         tile->scales[number] = scale;
         tile->totals[number] = (float)total;
         tile->starts[number] = -middle * total;
-        int32_t *to = tile->levels + first / 4 * tile->count + row_at;
-        for (size_t lane = 0; lane < matrix->block / 4; lane++) memcpy(to + lane * tile->count, levels + 4 * lane, 4);
+        int32_t *to = tile->levels + block * lanes * tile->count + row_at;
+        for (size_t lane = 0; lane < lanes; lane++) memcpy(to + lane * tile->count, levels + 4 * lane, 4);
     }
 }

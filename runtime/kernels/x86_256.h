@@ -12,7 +12,9 @@ ALWAYS_INLINE Floats to_floats(Ints value) { return _mm256_cvtepi32_ps(value); }
 ALWAYS_INLINE Floats times(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 ALWAYS_INLINE Floats times_plus(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 ALWAYS_INLINE Floats load_floats(const uint8_t *from) { return _mm256_loadu_ps((const float *)from); }
-ALWAYS_INLINE Floats load_halves(const uint8_t *from) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from)); }
+ALWAYS_INLINE Floats load_halves(const uint8_t *from) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+}
 ALWAYS_INLINE void store_floats(float *to, Floats value) { _mm256_storeu_ps(to, value); }
 ALWAYS_INLINE Ints load_weights(const uint8_t *from) { return _mm256_loadu_si256((const __m256i *)from); }
 ALWAYS_INLINE Ints low_halves(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }

@@ -49,7 +49,9 @@ static void product(const Matrix *matrix, const InstructionSet *set, size_t rows
                     void *output, bool is_half) {
     void *scratch = malloc(scratch_bytes(matrix, rows));
     for (size_t tile = 0; tile < count_tiles(set, rows); tile++)
-        round_tile(matrix, set, rows, tile, input, is_half, scratch);
+        for (size_t part = 0; part < 2; part++)
+            round_tile(matrix, set, rows, tile, matrix->blocks * part / 2, matrix->blocks * (part + 1) / 2, input,
+                       is_half, scratch);
     for (size_t panel = 0; panel < matrix->panels; panel++)
         multiply_panel(matrix, set, rows, panel, scratch, bias, output, is_half);
     free(scratch);

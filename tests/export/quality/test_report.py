@@ -50,7 +50,7 @@ def test_unknown_tensors_count_as_other() -> None:
 
 
 def test_a_graph_agrees_with_itself(tmp_path: Path) -> None:
-    folder = export_tiny(tmp_path / "model", format="int8")
+    folder = export_tiny(tmp_path / "model", format="fp32")
     found = quality(folder, folder)
     assert found.kl_mean == pytest.approx(0, abs=1e-6)
     assert (found.tokens, found.top1_agreement, found.kept_probability) == (100, 1.0, 1.0)

@@ -1,5 +1,6 @@
 """How the library gets to people: compiled by pip where it can be, left out with a reason where not, wheels for all."""
 
+import os
 import re
 import shutil
 import sys
@@ -8,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from specdec_onnx.runtime import kernels as front
 from specdec_onnx.runtime.kernels import build_backend as backend
 from specdec_onnx.runtime.kernels.build_backend import TARGETS, CannotCompile
 
 ROOT = Path(__file__).parents[3]
 needs_zig = pytest.mark.skipif(backend.find_spec("ziglang") is None, reason="ziglang is not installed")
+
+
+def kernels_here() -> str:
+    """The version of the library beside the sources; empty where there is none."""
+    library = next(
+        (file for file in backend.HERE.glob("specdec_kernels.*") if file.suffix != ".partial"), None
+    )
+    return "" if library is None else str(front._load(library).specdec_kernels_version().decode())
 
 
 @pytest.fixture
@@ -85,6 +95,18 @@ def test_a_later_success_takes_the_reason_away(sources: Path, monkeypatch: pytes
     assert not (sources / backend.ABSENT).exists()
 
 
+@pytest.mark.skipif(not kernels_here(), reason="the kernel library was not built")
+def test_the_library_here_is_built_from_these_sources() -> None:
+    remedy = "the library is stale: python runtime/kernels/build_backend.py"
+    assert kernels_here() == backend.source_digest(), remedy
+
+
+def test_another_source_is_another_version(sources: Path) -> None:
+    before = backend.source_digest()
+    (sources / "avx2.c").write_text("changed")
+    assert backend.source_digest() != before
+
+
 @needs_zig
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.wheel)
 def test_every_platform_compiles(tmp_path: Path, target: backend.Target) -> None:
@@ -122,3 +144,31 @@ def test_no_binary_is_in_the_repository() -> None:
     ignored = (ROOT / ".gitignore").read_text().splitlines()
     for target in TARGETS.values():
         assert f"/runtime/kernels/*{target.suffix}" in ignored
+
+
+HEADER = os.environ.get("SPECDEC_ORT_HEADER", "")
+
+
+@needs_zig
+@pytest.mark.skipif(
+    not HEADER, reason="SPECDEC_ORT_HEADER does not name an onnxruntime_c_api.h (1.24 or newer)"
+)
+def test_functions_are_in_their_places(tmp_path: Path) -> None:
+    """Against the real header, which is not ours to copy; the other tests call each function at its place."""
+    abi = (backend.HERE / "ort_abi.h").read_text()
+    places = re.findall(r"FUNCTION\((\d+), (\w+),", abi)
+    assert len(places) > 20
+    check = '_Static_assert(offsetof({0}, {2}) == {1} * sizeof(void *), "{2}");'
+    lines = [check.format("OrtApi", slot, name) for slot, name in places]
+    fields = re.findall(
+        r"\(\*(\w+)\)", abi.partition("struct OrtCustomOp {")[2].partition("} OrtCustomOp;")[0]
+    )
+    for at, old in enumerate(
+        ("CreateKernelV2", "KernelComputeV2", "InferOutputShapeFn", "GetStartVersion", "GetEndVersion")
+    ):
+        lines.append(check.format("struct OrtCustomOp", 1 + len(fields) - 5 + at, old))
+    source = tmp_path / "places.c"
+    source.write_text(
+        "\n".join(["#include <stddef.h>", "#include <stdint.h>", f'#include "{HEADER}"', *lines])
+    )
+    backend._call([*backend.zig(backend.this_target()), "-c", str(source), "-o", str(tmp_path / "places.o")])

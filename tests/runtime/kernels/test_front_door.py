@@ -1,16 +1,22 @@
 """Which kernels run, who decides, and what is said where there are none."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from support.tiny import export_tiny
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime import kernels as front
 from specdec_onnx.runtime.kernels import SETTING, kernels, usable_sets
+from specdec_onnx.runtime.model.decoder import Decoder
 from specdec_onnx.runtime.model.device import Device
 
 SETS = usable_sets()
@@ -66,7 +72,7 @@ def test_an_instruction_set_of_another_processor_is_an_error(monkeypatch: pytest
 def test_a_wrong_setting_ends_a_command_with_one_clear_error() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "specdec_onnx.tui.cli.main", "doctor"],
-        env={SETTING: "sse9"},
+        env=os.environ | {SETTING: "sse9"},
         capture_output=True,
         text=True,
         check=False,
@@ -102,6 +108,29 @@ def test_what_was_measured_with_other_kernels_is_measured_again(monkeypatch: pyt
         monkeypatch.setenv(SETTING, setting)
         found.add(Device().fingerprint)
     assert len(found) == 1 + len(SETS)
+
+
+@built
+def test_a_model_that_they_refuse_opens_on_onnx_runtime_and_says_why(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "model", format="int4")
+    file = folder / "onnx" / "model.onnx"
+    model = onnx.load(file)
+    node = next(node for node in model.graph.node if node.op_type == "MatMulNBits")
+    size = {found.name: found.i for found in node.attribute}
+    groups = np.arange(size["K"], dtype=np.int32) // size["block_size"]
+    node.input.extend(["", "groups"])
+    model.graph.initializer.append(onnx.numpy_helper.from_array(groups, "groups"))
+    onnx.save(model, file)
+    decoder = Decoder.open(open_model(folder), capacity=64)
+    assert decoder.kernels.name == ""
+    assert "group index" in str(decoder.kernels)
+    assert decoder.forward([1, 2, 3]).shape[0] == 3
+
+
+@built
+def test_a_decoder_tells_what_it_runs_on(tmp_path: Path) -> None:
+    decoder = Decoder.open(open_model(export_tiny(tmp_path / "model", format="int4")), capacity=64)
+    assert decoder.kernels == kernels()
 
 
 @built

@@ -88,6 +88,19 @@ def test_batches_are_rows(forced: Kernels) -> None:
     assert session.run(None, {"x": x[:0].reshape(1, 0, 96)})[0].shape == (1, 0, 40)
 
 
+@pytest.mark.parametrize("zeros", [None, "packed"])
+def test_scales_and_zero_points_in_one_dimension(forced: Kernels, zeros: str | None) -> None:
+    """As the builder of ONNX Runtime GenAI writes them."""
+    product = Product(40, 96, zeros=zeros)
+    flat = {
+        name: array.reshape(-1) if name != "weights" else array for name, array in product.stored().items()
+    }
+    session, used = open_with(forced, model_of(product, flat))
+    assert used.name == forced.name
+    x = product.rows(5)
+    assert np.array_equal(run(session, x), run(open_with(forced, model_of(product))[0], x))
+
+
 def test_a_missing_zero_point_is_the_middle(forced: Kernels) -> None:
     product = Product(40, 96)
     middle = {"zeros": np.full((40, 2), 0x88, np.uint8)}
@@ -167,6 +180,8 @@ def test_weights_in_a_file_of_their_own(forced: Kernels, tmp_path: Path) -> None
 LEFT_TO_ORT: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "weights that are fed": ({}, {}, ["weights"]),
     "scales that are fed": ({}, {}, ["scales"]),
+    "weights packed for another device": ({}, {"weight_prepacked": 1}, []),
+    "float activations asked for": ({}, {"accuracy_level": 1}, []),
     "a group index": ({"groups": np.repeat(np.arange(3, dtype=np.int32), 32)}, {}, []),
 }
 

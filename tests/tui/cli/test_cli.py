@@ -152,8 +152,16 @@ def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFi
     from specdec_onnx.tui.cli.doctor import tables
 
     machine = {"processor": "[/x]\x1b[2J", "cores": 1, "features": [], "memory_bytes": 1, "onnxruntime": "1"}
+    machine["kernels"] = {"name": "", "absent": "[/y]"}
     devices = {"dml": {"lacks": "no [y]", "remedy": "pip install 'a[directml]'"}}
-    model = {"format": "\x9b", "weight_bytes": 1, "cache_bytes": 1, "nodes": {}, "fallbacks": {}}
+    model = {
+        "kernels": "",
+        "format": "\x9b",
+        "weight_bytes": 1,
+        "cache_bytes": 1,
+        "nodes": {},
+        "fallbacks": {},
+    }
     pair = {"name": "[/red]", "identity": "bit-identical", "device": "cpu", "threads": 1, "draft_device": ""}
     pair |= {"context": 9, "modes": ["plain"], "forward_cost_ms": {"1": 1.0}, "draft_cost_ms": {}}
     pair |= {"models": {"target": model}}
