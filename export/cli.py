@@ -11,7 +11,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from specdec_onnx.models.errors import SpecdecError, explain
-from specdec_onnx.models.progress import ProgressLine, harmless
+from specdec_onnx.models.progress import ProgressLine
+from specdec_onnx.models.text import printable
 
 if TYPE_CHECKING:
     from specdec_onnx.export.graph.model_writer import Depth
@@ -127,10 +128,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(error: Exception) -> int:
     known = explain(error)
     if known is None:
-        print(harmless(f"{type(error).__name__}: {error}"), file=sys.stderr)
+        print(printable(f"{type(error).__name__}: {error}"), file=sys.stderr)
         print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
         return INTERNAL
-    print(harmless(str(known)), file=sys.stderr)
+    print(printable(str(known)), file=sys.stderr)
     if not isinstance(error, OSError):
         return BAD_INPUT
     _give_up_stdout()  # it may be what is full
@@ -166,8 +167,8 @@ def run(args: argparse.Namespace) -> int:
         progress.close()
     report = read_report(folder)
     for line in decisions(report):
-        print(harmless(line), file=sys.stderr)
-    print(harmless(render(report)))
+        print(printable(line), file=sys.stderr)
+    print(printable(render(report)))
     print(f"written to {folder}, all in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 
@@ -203,7 +204,7 @@ def inspect(words: Sequence[str]) -> int:
         raise SpecdecError(
             f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
         )
-    print(harmless("\n".join([render(report), *decisions(report)])))
+    print(printable("\n".join([render(report), *decisions(report)])))
     return 0
 
 

@@ -17,10 +17,10 @@ from support.tiny import export_tiny_pair
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.tui.bench.command import Session
+from specdec_onnx.tui.bench.command import Benchmark
 from specdec_onnx.tui.bench.figures import summarize
 from specdec_onnx.tui.bench.prompts import Prompt
-from specdec_onnx.tui.bench.runs import carried, orders
+from specdec_onnx.tui.bench.runs import alternating, orders
 from specdec_onnx.tui.cli.main import main
 
 PROMPTS = ("code 0", "code 1", "prose 0", "prose 1")
@@ -242,7 +242,7 @@ def test_a_single_prompt_is_not_answered_from_its_own_cache(engine: ScriptedEngi
 def test_every_mode_answers_every_prompt_and_none_follows_itself(
     prompts: int, contestants: int, repeat: int, seed: int
 ) -> None:
-    slots = [slot for order in orders(prompts, repeat, seed) for slot in carried(order, contestants)]
+    slots = [slot for order in orders(prompts, repeat, seed) for slot in alternating(order, contestants)]
     assert Counter(slots) == dict.fromkeys(product(range(prompts), range(contestants)), repeat)
     assert all(one[0] != other[0] for one, other in pairwise(slots))
 
@@ -260,8 +260,8 @@ def test_acceptance_is_the_same_with_caches_as_in_use_as_with_emptied_ones(tiny:
     ]
 
     def found(order_seed: int | None) -> dict[str, tuple[Any, ...]]:
-        session = Session(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
-        modes = summarize(session.rounds(), tiny.modes, comparable=True)
+        benchmark = Benchmark(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
+        modes = summarize(benchmark.rounds(), tiny.modes, comparable=True)
         kept = (
             "tokens_per_round",
             "acceptance_rate",
@@ -300,7 +300,7 @@ def test_names_and_categories_are_shown_as_they_are_and_never_obeyed(
 
 
 def test_what_is_no_plain_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    from specdec_onnx.tui.bench.command import write
+    from specdec_onnx.tui.cli.output import write
 
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")

@@ -25,8 +25,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put a function of the test's own in the place of every command."""
 
     def install(run: Callable[[argparse.Namespace], int]) -> None:
-        module = SimpleNamespace(add_arguments=lambda parser: None, run=run)
-        monkeypatch.setattr(cli, "command", lambda name: module)
+        monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(run=run))
         monkeypatch.delenv("SPECDEC_DEBUG", raising=False)
 
     return install
@@ -105,7 +104,7 @@ def test_help_says_what_the_defaults_are(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "0 means the physical cores (default)" in said
+    assert "0 means one for each physical core (default)" in said
     assert (f"(default: {DEFAULT_CONTEXT}, or the model's own limit if that is less)" in said) == (
         command != "demo"
     )
@@ -125,11 +124,11 @@ def test_doctor_says_that_the_embedding_table_stays_in_the_file(
 
 def test_a_closed_pipe_is_quiet() -> None:
     code = (
-        "import argparse, sys, types\n"
+        "import sys, types\n"
         "from specdec_onnx.tui.cli import main as cli\n"
         "def run(args):\n"
         "    while True: print('x' * 1000, flush=True)\n"
-        "cli.command = lambda name: types.SimpleNamespace(add_arguments=lambda p: None, run=run)\n"
+        "cli.import_module = lambda name: types.SimpleNamespace(run=run)\n"
         "sys.exit(cli.main(['demo']))"
     )
     writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -152,8 +151,16 @@ def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFi
     from specdec_onnx.tui.cli.doctor import tables
 
     machine = {"processor": "[/x]\x1b[2J", "cores": 1, "features": [], "memory_bytes": 1, "onnxruntime": "1"}
+    machine["kernels"] = {"name": "", "absent": "off"}
     devices = {"dml": {"lacks": "no [y]", "remedy": "pip install 'a[directml]'"}}
-    model = {"format": "\x9b", "weight_bytes": 1, "cache_bytes": 1, "nodes": {}, "fallbacks": {}}
+    model = {
+        "format": "\x9b",
+        "weight_bytes": 1,
+        "cache_bytes": 1,
+        "nodes": {},
+        "fallbacks": {},
+        "device": "cpu",
+    }
     pair = {"name": "[/red]", "identity": "bit-identical", "device": "cpu", "threads": 1, "draft_device": ""}
     pair |= {"context": 9, "modes": ["plain"], "forward_cost_ms": {"1": 1.0}, "draft_cost_ms": {}}
     pair |= {"models": {"target": model}}

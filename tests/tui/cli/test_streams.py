@@ -11,8 +11,8 @@ import pytest
 from support.scripted_engine import ANSWER
 from support.terminal import at_a_terminal, environment, scripted
 
+from specdec_onnx.models.text import printable
 from specdec_onnx.tui.cli.streams import as_json
-from specdec_onnx.tui.text import printable
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals and file descriptors of Unix")
 
@@ -152,7 +152,7 @@ def test_a_long_prompt_shows_progress_on_a_terminal_and_cleans_up(pair: Path) ->
 
 def test_elsewhere_a_long_prompt_says_one_line(pair: Path) -> None:
     slow = (
-        "import time\nfrom specdec_onnx.tui import progress\nprogress.MORE_PATIENCE = 0.3\n"
+        "import time\nfrom specdec_onnx.tui.cli import run\nrun.PATIENCE_ELSEWHERE = 0.3\n"
         "def read(progress):\n    progress(128, 256); time.sleep(.8); progress(256, 256)\n"
         "scripted.read_prompt = read"
     )
