@@ -7,10 +7,10 @@ import pytest
 from specdec_onnx.models.progress import ProgressLine
 
 
-@pytest.fixture
-def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> ProgressLine:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "30")
+    return ProgressLine()
 
 
 def test_a_task_reports_each_tenth_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,18 +35,18 @@ def test_tasks_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == " 50 %  a\n 50 %  b\n"
 
 
-@pytest.mark.usefixtures("terminal")
-def test_a_terminal_has_one_line_that_is_cleared_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressLine() as progress:
+def test_a_terminal_has_one_line_that_is_cleared_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_a_terminal(monkeypatch) as progress:
         progress("target: layer 10", 1, 4)
         progress("target", 2, 4)
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"\r 25 %  target: layer 10\r{' 50 %  target':23}\r{'':13}\r")
 
 
-@pytest.mark.usefixtures("terminal")
 def test_a_line_that_would_wrap_is_cut_and_control_characters_are_shown(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ProgressLine()("\x1b" + "x" * 50, 1, 1)
+    in_a_terminal(monkeypatch)("\x1b" + "x" * 50, 1, 1)
     assert capsys.readouterr().err == "\r100 %  ␛" + "x" * 21

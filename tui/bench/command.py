@@ -28,11 +28,9 @@ from specdec_onnx.tui.bench.runs import (
     in_turn,
     orders,
 )
-from specdec_onnx.tui.cli.arguments import OPPONENTS, positive
+from specdec_onnx.tui.cli.arguments import BENCH_TOKENS, OPPONENTS, positive
 from specdec_onnx.tui.cli.engine import load_engine, parameters
 from specdec_onnx.tui.cli.output import report, require_writable
-
-MAX_NEW_TOKENS = 96
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     positive("--limit", args.limit)
     positive("--repeat", args.repeat)
     require_writable(args.json)
-    prompts, settings = _prompts(args), parameters(args, max_new_tokens=MAX_NEW_TOKENS)
+    prompts, settings = _prompts(args), parameters(args, max_new_tokens=BENCH_TOKENS)
     _check_opponent(args, settings)
     watch = Watch()
     engine = load_engine(args)

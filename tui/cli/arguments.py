@@ -12,8 +12,11 @@ MODES = ("plain", "suffix", "draft", "auto")
 OPPONENTS = ("ort-genai",)
 """Programs that `specdec bench` can compare with."""
 
+BENCH_TOKENS = 96
+"""Length of an answer in `specdec bench`, unless it is given."""
+
 SAMPLING: dict[str, tuple[type, str]] = {
-    "max_new_tokens": (int, "stop after N new tokens (512; bench: 96)"),
+    "max_new_tokens": (int, "stop after N new tokens (default: {})"),
     "temperature": (float, "0 always takes the likeliest token"),
     "top_k": (int, "sample among the N likeliest tokens only"),
     "top_p": (float, "sample among the likeliest tokens that together have this probability"),
@@ -84,7 +87,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     mode.add_argument(
         "--no-speculate", dest="mode", action="store_const", const="plain", help="same as --mode plain"
     )
-    _add_sampling(parser)
+    _add_sampling(parser, max_new_tokens=512)
 
 
 def bench_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +145,7 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
         help="the pair that the other program runs, such as an int4 export of the same model (default: PAIR)",
     )
     _add_json(parser)
-    _add_sampling(parser)
+    _add_sampling(parser, max_new_tokens=BENCH_TOKENS)
 
 
 def compare_arguments(parser: argparse.ArgumentParser) -> None:
@@ -265,12 +268,13 @@ def _add_json(parser: Group) -> None:
     )
 
 
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
+def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
     """The fields of `Parameters`; one that is not given is left out of the result."""
     group = parser.add_argument_group("sampling")
     for name, (kind, about) in SAMPLING.items():
         metavar = "N" if kind is int else "X"
         flag = f"--{name.replace('_', '-')}"
+        about = about.format(max_new_tokens)
         group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=about)
     group.add_argument(
         "--stop",
