@@ -53,11 +53,13 @@ def run(args: argparse.Namespace) -> int:
         order_seed=None if isolated else args.order_seed,
     )
     forward_cost = forward_cost_ms(engine)
-    with genai.opponent(engine, args.against_pair, args.threads) if args.against else nullcontext() as rival:
-        rounds = benchmark.rounds(rival)
+    with (
+        genai.opponent(engine, args.against_pair, args.threads) if args.against else nullcontext() as opponent
+    ):
+        rounds = benchmark.rounds(opponent)
     figures = benchmark.figures(rounds, forward_cost, watch)
-    if rival is not None:
-        figures["against"] = {args.against: genai.figures(rival, engine, rounds, figures["modes"]["auto"])}
+    if opponent is not None:
+        figures["against"] = {args.against: genai.figures(opponent, engine, rounds, figures["modes"]["auto"])}
     report(figures, args.json, tables)
     complete = len(rounds) == len(prompts) and len(rounds[0]["plain"]) == args.repeat
     return 0 if complete else 130
@@ -105,9 +107,9 @@ class Benchmark:
     repeat: int = 1
     order_seed: int | None = None
 
-    def rounds(self, rival: genai.Genai | None = None) -> list[Round]:
+    def rounds(self, opponent: genai.Genai | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
-        contestants = self._contestants(rival)
+        contestants = self._contestants(opponent)
         rounds: dict[int, Round] = {
             prompt: {contestant.name: [] for contestant in contestants} for prompt in range(len(self.prompts))
         }
@@ -131,15 +133,17 @@ class Benchmark:
                 rounds[prompt][run.mode].append(run)
                 progress(f"answering: {run.category}, {run.mode}", done, answers)
 
-    def _contestants(self, rival: genai.Genai | None) -> list[Contestant]:
+    def _contestants(self, opponent: genai.Genai | None) -> list[Contestant]:
         keep = self.order_seed is not None
         own: list[Contestant] = [
             Mode(self.engine, mode, self.parameters, self.raw, keep) for mode in self.modes
         ]
-        if rival is None:
+        if opponent is None:
             return own
         limit = self.parameters.max_new_tokens
-        return own + [genai.GenaiMode(rival, self.engine, mode, limit, self.raw) for mode in rival.modes]
+        return own + [
+            genai.GenaiMode(opponent, self.engine, mode, limit, self.raw) for mode in opponent.modes
+        ]
 
     def _orders(self) -> list[list[int]]:
         return orders(len(self.prompts), self.repeat, self.order_seed)

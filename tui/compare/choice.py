@@ -140,26 +140,27 @@ def _why(setups: Setups, best: str, second: str | None, ratio: float | None, dou
 
 def _compared(setups: Setups, best: str, second: str, key: str) -> str:
     """How many times as fast `best` is, at the longest prompt that both have, each in its quickest mode."""
-    here, there = (setups[name]["lengths"] for name in (best, second))
-    length = max({each["length"] for each in here} & {each["length"] for each in there})
-    ours, theirs = (
-        min(mode[key] for each in setup if each["length"] == length for mode in each["modes"].values())
-        for setup in (here, there)
-    )
-    return times(theirs / ours)
+    measured = [setups[name]["lengths"] for name in (best, second)]
+    length = max(set.intersection(*({each["length"] for each in lengths} for lengths in measured)))
+    quickest = [
+        min(mode[key] for each in lengths if each["length"] == length for mode in each["modes"].values())
+        for lengths in measured
+    ]
+    return times(quickest[1] / quickest[0])
 
 
 def lines(setups: Setups, length: int, answer: int) -> list[Line]:
     """Each setup that was measured at a prompt length, in the mode that is best for `answer` tokens."""
-    found = []
-    for name, setup in setups.items():
-        modes: Mapping[str, Any] = next(
-            (each["modes"] for each in setup["lengths"] if each["length"] == length), {}
-        )
-        here = [Line(name, mode, each["prefill_ms"], each["per_token_ms"]) for mode, each in modes.items()]
-        if here:
-            found.append(min(here, key=lambda line: line.seconds(answer)))
-    return found
+    by_setup = (
+        [
+            Line(name, mode, figures["prefill_ms"], figures["per_token_ms"])
+            for each in setup["lengths"]
+            if each["length"] == length
+            for mode, figures in each["modes"].items()
+        ]
+        for name, setup in setups.items()
+    )
+    return [min(modes, key=lambda line: line.seconds(answer)) for modes in by_setup if modes]
 
 
 def fastest_by_answer(candidates: Sequence[Line]) -> list[tuple[int, Line]]:
@@ -171,15 +172,15 @@ def fastest_by_answer(candidates: Sequence[Line]) -> list[tuple[int, Line]]:
     return segments
 
 
-def _next_crossing(now: Line, candidates: Sequence[Line], after: int) -> tuple[int, Line] | None:
-    """Where a line that rises more slowly first gets below `now`."""
-    found = []
+def _next_crossing(lowest: Line, candidates: Sequence[Line], after: int) -> tuple[int, Line] | None:
+    """Where a line that rises more slowly first gets below `lowest`."""
+    crossings = []
     for line in candidates:
-        if line.per_token_ms < now.per_token_ms:
-            crossing = (line.prefill_ms - now.prefill_ms) / (now.per_token_ms - line.per_token_ms)
-            found.append((max(after + 1, int(crossing) + 1), line))
+        if line.per_token_ms < lowest.per_token_ms:
+            tokens = (line.prefill_ms - lowest.prefill_ms) / (lowest.per_token_ms - line.per_token_ms)
+            crossings.append((max(after + 1, int(tokens) + 1), line))
     first = min(
-        found, key=lambda each: (each[0], each[1].seconds(each[0]), each[1].per_token_ms), default=None
+        crossings, key=lambda each: (each[0], each[1].seconds(each[0]), each[1].per_token_ms), default=None
     )
     return first if first and first[0] <= MOST_TOKENS else None
 
@@ -192,12 +193,16 @@ def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
     curves = {name: _first_tokens(setup) for name, setup in setups.items() if setup["lengths"]}
     measured = [set(curve) for curve in curves.values()]
     shared = sorted(set.intersection(*measured)) if measured else []
-    found: list[dict[str, Any]] = []
+    crossings: list[dict[str, Any]] = []
     for tokens in range(shared[0], shared[-1] + 1) if shared else ():
-        best = min(curves, key=lambda name: _between(curves[name], shared, tokens))
-        if not found or found[-1]["setup"] != best:
-            found.append({"from_prompt_tokens": tokens, "setup": best})
-    return found
+        seconds = {
+            name: np.interp(tokens, shared, [curve[each] for each in shared])
+            for name, curve in curves.items()
+        }
+        best = min(seconds, key=seconds.__getitem__)
+        if not crossings or crossings[-1]["setup"] != best:
+            crossings.append({"from_prompt_tokens": tokens, "setup": best})
+    return crossings
 
 
 def _first_tokens(setup: Mapping[str, Any]) -> dict[int, float]:
@@ -205,10 +210,6 @@ def _first_tokens(setup: Mapping[str, Any]) -> dict[int, float]:
         each["prompt_tokens"]: min(mode["first_token_ms"] for mode in each["modes"].values())
         for each in setup["lengths"]
     }
-
-
-def _between(curve: Mapping[int, float], shared: Sequence[int], tokens: int) -> float:
-    return float(np.interp(tokens, shared, [curve[each] for each in shared]))
 
 
 def choice_line(report: Mapping[str, Any]) -> str:

@@ -39,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     plan, watch = _plan(args, pair), Watch()
     outcomes, complete = gather(plan, setups, args.repeat, args.timeout)
     if any(outcome.runs for each in outcomes.values() for outcome in each):
-        found = figures(pair, plan, setups, outcomes, watch)
-        report(found, args.json, tables)
+        result = figures(pair, plan, setups, outcomes, watch)
+        report(result, args.json, tables)
         if args.html:
-            write(args.html, page(found))
+            write(args.html, page(result))
     elif complete:
         why = "; ".join(f"{name}: {each[-1].problem}" for name, each in outcomes.items() if each)
         raise SpecdecError(

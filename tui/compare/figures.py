@@ -34,20 +34,22 @@ def _lengths(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each prompt length the figures of each mode, shortest first."""
     result = []
     for length in sorted({run["length"] for run in runs}):
-        here = [run for run in runs if run["length"] == length]
-        modes = list(dict.fromkeys(run["mode"] for run in here))
+        of_length = [run for run in runs if run["length"] == length]
+        modes = dict.fromkeys(run["mode"] for run in of_length)
         result.append(
             {
                 "length": length,
-                "prompt_tokens": here[0]["prompt_tokens"],
-                "modes": {mode: _mode([run for run in here if run["mode"] == mode], here) for mode in modes},
+                "prompt_tokens": of_length[0]["prompt_tokens"],
+                "modes": {mode: _mode(mode, of_length) for mode in modes},
             }
         )
     return result
 
 
-def _mode(runs: Sequence[Mapping[str, Any]], all_modes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    plain = next((run["tokens"] for run in all_modes if run["mode"] == "plain"), None)
+def _mode(mode: str, of_length: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One mode's figures from the runs of all modes at one prompt length."""
+    runs = [run for run in of_length if run["mode"] == mode]
+    plain = next((run["tokens"] for run in of_length if run["mode"] == "plain"), None)
     per_token = [run["per_token_ms"] for run in runs]
     return {
         **{name: round(median(run[name] for run in runs), 3) for name in TIMES},

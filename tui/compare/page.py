@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,106 +81,79 @@ def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield (
         "Until the first token",
         "Milliseconds until the first token, by the length of the prompt; each device in its quickest mode.",
-        _svg("first", [first_token(setups)]),
+        _svg("first", [partial(_first_token, setups)]),
     )
     yield (
         "For each token of the answer",
         "Milliseconds for a token, by device and mode; whiskers span the repeats. Shorter is better.",
-        _svg("token", [per_token(setups, length) for length in lengths], 0.9 + 0.3 * bars),
+        _svg("token", [partial(_per_token, setups, length) for length in lengths], 0.9 + 0.3 * bars),
     )
     yield (
         "Until the end of the answer",
         "Seconds until an answer is complete, by its length. Where two lines cross, the better device changes.",
-        _svg("whole", [whole(setups, length) for length in lengths]),
+        _svg("whole", [partial(_whole_answer, setups, length) for length in lengths]),
     )
     if any(setup["forward_cost_ms"] for setup in setups.values()):
         yield (
             "A pass over several tokens",
             "How many times as long the target takes for several tokens. The flatter the line, the more drafts pay.",
-            _svg("pass", [passes(setups)]),
+            _svg("pass", [partial(_passes, setups)]),
         )
 
 
-def first_token(setups: Setups) -> Draw:
+def _first_token(setups: Setups, axes: "Axes") -> None:
     """Time to the first token over the length of the prompt, a line for each setup."""
-
-    def draw(axes: "Axes") -> None:
-        for name, setup in setups.items():
-            times = [
-                min(mode["first_token_ms"] for mode in each["modes"].values()) for each in setup["lengths"]
-            ]
-            tokens = [each["prompt_tokens"] for each in setup["lengths"]]
-            axes.plot(tokens, times, "o-", color=_color(setups, name), label=name)
-        axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None))
-        _legend(axes, 4)
-
-    return draw
+    for name, setup in setups.items():
+        tokens = [each["prompt_tokens"] for each in setup["lengths"]]
+        times = [min(mode["first_token_ms"] for mode in each["modes"].values()) for each in setup["lengths"]]
+        axes.plot(tokens, times, "o-", color=_color(setups, name), label=name)
+    axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None))
+    _legend(axes, 4)
 
 
-def per_token(setups: Setups, length: int) -> Draw:
-    """Time of a token at one prompt length, a bar for each setup and mode."""
+def _per_token(setups: Setups, length: int, axes: "Axes") -> None:
+    """Time of a token at one prompt length, a bar for each setup and mode; plain ones pale, the first on top."""
     bars = [
-        (name, mode, figures["per_token_ms"], figures["spread"])
+        (name, mode, figures)
         for name, setup in setups.items()
         for each in setup["lengths"]
         if each["length"] == length
         for mode, figures in each["modes"].items()
     ]
-
-    def draw(axes: "Axes") -> None:
-        _bars(axes, setups, bars)
-        axes.set(title=f"prompt of {length} tokens", xlabel="ms per token")
-
-    return draw
-
-
-def whole(setups: Setups, length: int) -> Draw:
-    """Time of an answer over its length, a line for each setup in the mode that is best for half the range."""
-
-    def draw(axes: "Axes") -> None:
-        for line in lines(setups, length, LONGEST_ANSWER // 2):
-            ends = (1, LONGEST_ANSWER)
-            axes.plot(
-                ends,
-                [line.seconds(tokens) for tokens in ends],
-                color=_color(setups, line.setup),
-                label=f"{line.setup} {line.mode}",
-            )
-        axes.set(title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s")
-        axes.set(xlim=(0, None))
-        _legend(axes, 1)
-
-    return draw
-
-
-def passes(setups: Setups) -> Draw:
-    """Time of a pass of the target over its width, as a multiple of a pass over one token, a line for each setup."""
-
-    def draw(axes: "Axes") -> None:
-        for name, setup in setups.items():
-            if costs := setup["forward_cost_ms"]:
-                widths, values = [int(width) for width in costs], list(costs.values())
-                ratios = [value / values[0] for value in values]
-                axes.plot(widths, ratios, "o-", color=_color(setups, name), label=name)
-        axes.set(xlabel="tokens in the pass", ylabel="× a pass over one", xlim=(0, None))
-        _legend(axes, 4)
-
-    return draw
-
-
-def _bars(axes: "Axes", setups: Setups, bars: Sequence[tuple[str, str, float, list[float] | None]]) -> None:
-    """One bar for each setup and mode, plain ones pale; the first is on top."""
-    for row, (name, mode, value, spread) in enumerate(bars):
-        pale = 0.45 if mode == "plain" else 1.0
-        axes.barh(row, value, color=_color(setups, name), alpha=pale, height=0.72)
+    for row, (name, mode, figures) in enumerate(bars):
+        value, spread = figures["per_token_ms"], figures["spread"] or []
+        alpha = 0.45 if mode == "plain" else 1.0
+        axes.barh(row, value, color=_color(setups, name), alpha=alpha, height=0.72)
         if spread:
             axes.plot(spread, [row, row], color="#222222", linewidth=1.2, marker="|", markersize=6)
-        end = max([value, *(spread or [])])
+        end = max([value, *spread])
         axes.annotate(f"{value:.3g}", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_yticks(range(len(bars)), [f"{name} {mode}" for name, mode, _, _ in bars])
+    axes.set_yticks(range(len(bars)), [f"{name} {mode}" for name, mode, _ in bars])
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.18)
+    axes.set(title=f"prompt of {length} tokens", xlabel="ms per token")
+
+
+def _whole_answer(setups: Setups, length: int, axes: "Axes") -> None:
+    """Time of an answer over its length, a line for each setup in the mode that is best for half the range."""
+    ends = (1, LONGEST_ANSWER)
+    for line in lines(setups, length, LONGEST_ANSWER // 2):
+        seconds = [line.seconds(tokens) for tokens in ends]
+        axes.plot(ends, seconds, color=_color(setups, line.setup), label=f"{line.setup} {line.mode}")
+    axes.set(title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s", xlim=(0, None))
+    _legend(axes, 1)
+
+
+def _passes(setups: Setups, axes: "Axes") -> None:
+    """Time of a pass of the target over its width, as a multiple of a pass over one token, a line for each setup."""
+    for name, setup in setups.items():
+        if costs := setup["forward_cost_ms"]:
+            widths, values = [int(width) for width in costs], list(costs.values())
+            ratios = [value / values[0] for value in values]
+            axes.plot(widths, ratios, "o-", color=_color(setups, name), label=name)
+    axes.set(xlabel="tokens in the pass", ylabel="× a pass over one", xlim=(0, None))
+    _legend(axes, 4)
 
 
 def _legend(axes: "Axes", across: int) -> None:
@@ -193,16 +167,16 @@ def _color(setups: Setups, name: str) -> str:
     return COLORS[list(setups).index(name) % len(COLORS)]
 
 
-def _svg(name: str, drawn: Sequence[Draw], height: float = PANEL_HEIGHT) -> str:
+def _svg(name: str, panels: Sequence[Draw], height: float = PANEL_HEIGHT) -> str:
     """Panels side by side, three in a row, each `height` inches high."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    across = min(3, len(drawn))
-    rows = -(-len(drawn) // across)
+    across = min(3, len(panels))
+    rows = -(-len(panels) // across)
     with rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
-        for number, draw in enumerate(drawn, start=1):
+        for number, draw in enumerate(panels, start=1):
             draw(figure.add_subplot(rows, across, number))
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
