@@ -71,7 +71,7 @@ def test_a_busy_neighbour_is_seen() -> None:
     assert seen > 0
 
 
-def test_how_far_repeats_lie_apart() -> None:
+def test_unsteadiness_is_the_median_distance_of_repeats() -> None:
     assert unsteadiness([[1.0, 1.1], [2.0, 2.5, 2.0], [1.0, 1.2]]) == 0.2
     assert unsteadiness([[1.0], [2.0]]) is None and unsteadiness([]) is None
 

@@ -72,26 +72,26 @@ def test_debug_shows_the_traceback(run_as: Install, monkeypatch: pytest.MonkeyPa
         cli.main(["demo"])
 
 
-def test_interrupt_is_130(run_as: Install) -> None:
+def test_an_interrupt_ends_with_code_130(run_as: Install) -> None:
     run_as(raising(KeyboardInterrupt()))
     assert cli.main(["demo"]) == 130
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--version"])
     assert end.value.code == 0 and capsys.readouterr().out == f"specdec-onnx {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["run"], ["bench", "pair", "--modes", "fast"]])
-def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_ends_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2 and "usage: specdec" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), (">/dev/full", 1)])
-def test_no_place_for_the_output(redirection: str, code: int) -> None:
+def test_a_full_stdout_is_an_error_and_a_closed_one_is_not(redirection: str, code: int) -> None:
     line = f"{shlex.quote(sys.executable)} -m specdec_onnx.tui.cli.main doctor {redirection}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code

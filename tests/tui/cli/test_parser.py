@@ -60,7 +60,7 @@ def _kind(group: list[str], words: Sequence[list[str]]) -> str:
 
 @settings(max_examples=500)
 @given(st.permutations([["big.gguf"], ["--draft", "s"], ["-o", "out"], ["--trim", "9"], ["--force"]]))
-def test_so_do_those_of_an_export(groups: list[list[str]]) -> None:
+def test_the_arguments_of_an_export_come_in_any_order(groups: list[list[str]]) -> None:
     found = export_cli.build_parser().parse_args([word for group in groups for word in group])
     assert (found.source, found.draft, str(found.output), found.trim, found.force) == (
         "big.gguf",
@@ -71,7 +71,7 @@ def test_so_do_those_of_an_export(groups: list[list[str]]) -> None:
     )
 
 
-def test_an_option_before_the_prompt() -> None:
+def test_an_option_may_come_before_the_prompt() -> None:
     found = build_parser().parse_args(["run", "pair", "--max-new-tokens", "4", "question"])
     assert (found.pair, found.prompt, found.max_new_tokens) == ("pair", ["question"], 4)
 

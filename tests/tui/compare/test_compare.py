@@ -41,7 +41,7 @@ def compare(pair: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return run
 
 
-def test_two_setups_for_real(compare: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_two_setups_are_measured_for_real(compare: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     options = ["--prompt-lengths", "64,128", "--max-new-tokens", "6", "--repeat", "1", "--html", str(page)]
     figures = compare("--devices", "cpu,cpu:1", "--modes", "plain,draft", *options)
@@ -87,7 +87,7 @@ def test_a_setup_that_takes_too_long_is_stopped(compare: Callable[..., dict[str,
 
 
 @pytest.mark.usefixtures("scripted")
-def test_medians_over_repeats(compare: Callable[..., dict[str, Any]]) -> None:
+def test_times_are_medians_over_repeats(compare: Callable[..., dict[str, Any]]) -> None:
     figures = compare("--devices", "cpu", "--repeat", "3", "--prompt-lengths", "64")
     auto = figures["setups"]["cpu"]["lengths"][0]["modes"]["auto"]
     assert auto["per_token_ms"] == 20.0 and auto["spread"] == [20.0, 20.0]
@@ -95,7 +95,7 @@ def test_medians_over_repeats(compare: Callable[..., dict[str, Any]]) -> None:
 
 
 @pytest.mark.usefixtures("scripted")
-def test_the_crossover_and_the_choice(
+def test_crossovers_and_the_choice_are_reported(
     compare: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = compare("--devices", "cpu,cpu:3", "--prompt-lengths", "64,128")
@@ -160,7 +160,9 @@ def test_a_missing_provider_is_named_with_its_remedy(compare: Callable[..., dict
         ["--prompt-lengths", "4000"],
     ],
 )
-def test_impossible_options(pair: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_refused(
+    pair: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compare", str(pair), *options]) == 2
     assert capsys.readouterr().err
 
@@ -182,7 +184,7 @@ def test_a_timeout_is_a_time(pair: Path, seconds: str, capsys: pytest.CaptureFix
     assert end.value.code == 2 and "argument --timeout" in capsys.readouterr().err
 
 
-def test_missing_charts_are_told_before_measuring(
+def test_a_missing_chart_library_is_reported_before_measuring(
     pair: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("specdec_onnx.tui.compare.page.find_spec", lambda name: None)
@@ -190,7 +192,7 @@ def test_missing_charts_are_told_before_measuring(
     assert "specdec-onnx[report]" in capsys.readouterr().err
 
 
-def test_setups() -> None:
+def test_setups_are_read_from_a_list_of_devices() -> None:
     assert read_setups("cpu, cpu:2,webgpu+cpu,webgpu+cpu:1,cpu") == [
         Setup("cpu", "cpu"),
         Setup("cpu:2", "cpu", threads=2),
@@ -215,5 +217,5 @@ def test_prompts_have_the_wanted_length(pair: Path, length: int) -> None:
     assert length - 5 < len(tokens) <= length
 
 
-def test_the_bare_question_when_nothing_fits(pair: Path) -> None:
+def test_a_question_too_long_for_the_length_is_asked_without_text(pair: Path) -> None:
     assert 0 < len(prompt_of(open_model(pair / "target"), 1)) < 60

@@ -104,13 +104,13 @@ def test_a_setup_that_was_not_measured_to_the_end_is_not_chosen() -> None:
     assert found["crossovers"]["by_answer"][0]["segments"][0]["setup"] == "quick"
 
 
-def test_one_setup_alone() -> None:
+def test_one_setup_alone_is_the_choice() -> None:
     found = report(cpu=setup("cpu"))
     assert "no other device was measured" in choice_line(found)
     assert crossover_lines(found)[0].endswith("is the fastest, however long the answer")
 
 
-def test_answers_that_differ_are_seen() -> None:
+def test_answers_that_differ_from_plain_are_marked() -> None:
     runs = [run("cpu", 64, "plain"), run("cpu", 64, "auto") | {"tokens": [1, 2, 3]}]
     modes = setup_figures(Setup("cpu", "cpu"), [Outcome({}, runs)])["lengths"][0]["modes"]
     assert modes["plain"]["identical_to_plain"] is True and modes["auto"]["identical_to_plain"] is False
@@ -122,7 +122,7 @@ def test_answers_that_differ_are_seen() -> None:
     )
 
 
-def test_spread_of_plain_over_setups() -> None:
+def test_plain_times_are_grouped_by_setup_and_length() -> None:
     outcomes = {
         "a": [
             Outcome(runs=[run("cpu", 64, "plain")]),
