@@ -1,20 +1,15 @@
-"""The `specdec` command: find the command's module, run it, turn errors into exit codes."""
+"""The `specdec` command: the table of its subcommands, and how one is run."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
 from specdec_onnx import __version__
-from specdec_onnx.models.errors import explain
-from specdec_onnx.models.text import printable
+from specdec_onnx.models.command import ExitCode
 from specdec_onnx.tui.cli import arguments
 from specdec_onnx.tui.cli.parser import Parser
-from specdec_onnx.tui.cli.streams import settle
-
-BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE = 2, 1, 130, 141
 
 
 class Command(NamedTuple):
@@ -76,39 +71,10 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `specdec`; the result is the exit code."""
-    settle()
-    try:
+    with ExitCode() as result:
         args = build_parser().parse_args(argv)
-        code: int = import_module(COMMANDS[args.command].module).run(args)
-        sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        _give_up_stdout()
-        return CLOSED_PIPE
-    except Exception as error:
-        if os.environ.get("SPECDEC_DEBUG"):
-            raise
-        return _report(error)
-
-
-def _give_up_stdout() -> None:
-    """Keep what is still buffered from raising again when the interpreter closes stdout."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _report(error: Exception) -> int:
-    known = explain(error)
-    if known is None:
-        print(printable(f"{type(error).__name__}: {error}"), file=sys.stderr)
-        print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
-        return INTERNAL
-    print(printable(str(known)), file=sys.stderr)
-    if not isinstance(error, OSError):
-        return BAD_INPUT
-    _give_up_stdout()  # stdout may be what is full
-    return INTERNAL
+        result.code = import_module(COMMANDS[args.command].module).run(args)
+    return result.code
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from threading import Lock, Timer
 from types import FrameType
 from typing import Self
 
+from specdec_onnx.models.command import INTERRUPTED
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.models.text import percent, rate
@@ -17,7 +18,6 @@ from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.cli.engine import load_engine, parameters
-from specdec_onnx.tui.cli.main import INTERRUPTED
 from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, shown
 
 STDIN = "-"

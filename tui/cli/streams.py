@@ -1,4 +1,4 @@
-"""The standard streams: none is missing, text is UTF-8 in every locale, and a terminal gets nothing to obey."""
+"""What goes through the standard streams: text in every locale, JSON, and nothing that a terminal would obey."""
 
 import json
 import os
@@ -18,23 +18,6 @@ PATIENCE = 0.7
 
 _UNSEEN = {code: f"\\u{code:04x}" for code in [*range(0x7F, 0xA0), 0x61C, *range(0x200B, 0x2010)]}
 _UNSEEN |= {code: f"\\u{code:04x}" for code in [*range(0x2028, 0x202F), *range(0x2066, 0x206A)]}
-
-
-def settle() -> None:
-    """Open the null device for a closed stream, and replace characters that a stream cannot encode.
-
-    Otherwise the next file that is opened would take the number of the closed stream.
-    """
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - lives as long as the process
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            lossy = stream.encoding.lower() in ("ascii", "us-ascii", "ansi_x3.4-1968") and not stream.isatty()
-            reconfigure(errors="replace", encoding="utf-8" if lossy else None)
 
 
 def shown(text: str, stream: TextIO) -> str:
