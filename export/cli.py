@@ -1,7 +1,6 @@
 """The `specdec-export` command: sources in, a folder out, a report on stdout."""
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -10,15 +9,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from specdec_onnx.models.errors import SpecdecError, explain
-from specdec_onnx.models.progress import ProgressLine, harmless
+from specdec_onnx.models.command import INTERRUPTED, ExitCode
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.progress import ProgressLine
+from specdec_onnx.models.text import printable
 
 if TYPE_CHECKING:
     from specdec_onnx.export.graph.model_writer import Depth
     from specdec_onnx.export.pipeline import Options
 
 
-BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE, TERMINATED = 2, 1, 130, 141, 143
+TERMINATED = 143
 
 _FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
 
@@ -105,41 +106,13 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `specdec-export`; the result is the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    _settle()
-    args = None if words[:1] == ["inspect"] else build_parser().parse_args(words)
-    signal.signal(signal.SIGTERM, _terminate)
-    try:
-        code = run(args) if args else inspect(words[1:])
-        sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
+    with ExitCode() as result:
+        args = None if words[:1] == ["inspect"] else build_parser().parse_args(words)
+        signal.signal(signal.SIGTERM, _terminate)
+        result.code = run(args) if args else inspect(words[1:])
+    if result.code == INTERRUPTED:
         print("interrupted; no half-made folder is left", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        _give_up_stdout()
-        return CLOSED_PIPE
-    except Exception as error:
-        if os.environ.get("SPECDEC_DEBUG") and not isinstance(error, SpecdecError):
-            raise
-        return _report(error)
-
-
-def _report(error: Exception) -> int:
-    known = explain(error)
-    if known is None:
-        print(harmless(f"{type(error).__name__}: {error}"), file=sys.stderr)
-        print("  try: set SPECDEC_DEBUG=1 to see where this came from", file=sys.stderr)
-        return INTERNAL
-    print(harmless(str(known)), file=sys.stderr)
-    if not isinstance(error, OSError):
-        return BAD_INPUT
-    _give_up_stdout()  # it may be what is full
-    return INTERNAL
-
-
-def _give_up_stdout() -> None:
-    """What is still buffered must not raise again when the interpreter closes stdout."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return result.code
 
 
 def run(args: argparse.Namespace) -> int:
@@ -166,8 +139,8 @@ def run(args: argparse.Namespace) -> int:
         progress.close()
     report = read_report(folder)
     for line in decisions(report):
-        print(harmless(line), file=sys.stderr)
-    print(harmless(render(report)))
+        print(printable(line), file=sys.stderr)
+    print(printable(render(report)))
     print(f"written to {folder}, all in {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 
@@ -203,7 +176,7 @@ def inspect(words: Sequence[str]) -> int:
         raise SpecdecError(
             f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
         )
-    print(harmless("\n".join([render(report), *decisions(report)])))
+    print(printable("\n".join([render(report), *decisions(report)])))
     return 0
 
 
@@ -225,15 +198,6 @@ def _count_or_none(text: str) -> int | None:
 
 def _count_or_auto(text: str) -> "Depth":
     return "auto" if text == "auto" else _count(text)
-
-
-def _settle() -> None:
-    """Take the null device for a stream that is closed, and no offence at a character that one lacks."""
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="replace")
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

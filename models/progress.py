@@ -1,45 +1,60 @@
-"""How long work tells how far it is."""
+"""Progress of long work: how it is reported, and the line on stderr that shows it."""
 
+import shutil
 import sys
 from collections.abc import Callable
+from typing import Self
+
+from specdec_onnx.models.text import printable
 
 Progress = Callable[[str, int, int], None]
-"""(what is being done, how much of it is done, how much there is)"""
+"""Called with (what is being done, how much is done, how much there is)."""
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """For work that nobody watches."""
-
-
-def harmless(text: str) -> str:
-    """Without what a terminal would obey: names and words come out of files that others wrote."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t\xa0" else "\ufffd" for letter in text)
+    """A `Progress` that nobody watches."""
 
 
 class ProgressLine:
-    """Called with what is being done and how many of how many steps are finished."""
+    """A `Progress` on stderr: one changing line in a terminal, elsewhere a line for each tenth of a task.
+
+    The first word of `what` names the task. Leaving the `with` block clears the terminal's line.
+    """
 
     def __init__(self) -> None:
-        self._width = 0
-        self._last = ("", -1)
         self._live = sys.stderr.isatty()
+        self._width = 0
+        self._printed = ("", -1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        text = f"{100 * done // max(total, 1):3d} %  {harmless(what)}"
-        if self._live:
-            print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
-            self._width = len(text)
-        elif self._last != (mark := (what.split(":")[0].split(" ")[0], 10 * done // max(total, 1))):
-            print(text, file=sys.stderr, flush=True)
-            self._last = mark
+        percent = 100 * done // max(total, 1)
+        tenth = (what.split(":")[0].split(" ")[0], percent // 10)
+        if self._live or tenth != self._printed:
+            self._printed = tenth
+            self.show(f"{percent:3d} %  {what}")
+
+    def show(self, text: str) -> None:
+        """Replace the terminal's line; elsewhere print a line."""
+        if not self._live:
+            print(printable(text), file=sys.stderr, flush=True)
+            return
+        text = printable(text)[: shutil.get_terminal_size().columns - 1]  # a wrapped line can't be replaced
+        print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+        self._width = len(text)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.close()
-        print(harmless(text), file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Leave the terminal at the start of an empty line."""
-        if self._live and self._width:
+        """Clear the terminal's line."""
+        if self._width:
             print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
             self._width = 0

@@ -20,7 +20,7 @@ import onnx
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime.kernels import SETTING, usable_sets
 from specdec_onnx.runtime.model.decoder import Decoder
-from specdec_onnx.tui.bench.machine import name, physical_cores
+from specdec_onnx.tui.bench.machine import physical_cores, processor_name
 
 WIDTHS = (1, 2, 3, 4, 6, 8, 16, 32)
 Costs = dict[str, dict[int, list[float]]]
@@ -104,7 +104,7 @@ def main() -> None:
     args = parser.parse_args()
     decoders = open_each(args.model, args.kernels.split(","), args.threads, args.past + 128)
     print(
-        f"{name()}, {args.threads} threads, load average {os.getloadavg()[0]:.1f}, {args.past} tokens before"
+        f"{processor_name()}, {args.threads} threads, load average {os.getloadavg()[0]:.1f}, {args.past} tokens before"
     )
     costs = measure(decoders, args.past, args.rounds)
     show(costs, "median", median)

@@ -70,9 +70,9 @@ def test_every_data_file_is_packaged() -> None:
     assert [file for file in data if not any(fnmatch(file.name, pattern) for pattern in patterns)] == []
 
 
-def test_commands_exist() -> None:
-    for goal in PROJECT["project"]["scripts"].values():
-        module, _, name = goal.partition(":")
+def test_the_functions_behind_the_commands_exist() -> None:
+    for target in PROJECT["project"]["scripts"].values():
+        module, _, name = target.partition(":")
         spec = find_spec(module)
         assert spec is not None and f"def {name}(" in Path(str(spec.origin)).read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The README's commands are real: the test command is CI's, and every example parses."""
+"""The README's commands are real, every example parses, and what README and contributors' page name exists."""
 
 import re
 import shlex
@@ -38,7 +38,7 @@ def test_ci_runs_the_test_command() -> None:
 
 @pytest.mark.parametrize("arguments", arguments_of("specdec"), ids=shlex.join)
 def test_specdec_example_parses(arguments: list[str]) -> None:
-    assert cli.build_parser(arguments[0]).parse_args(arguments).command == arguments[0]
+    assert cli.build_parser().parse_args(arguments).command == arguments[0]
 
 
 @pytest.mark.parametrize("arguments", arguments_of("specdec-export"), ids=shlex.join)
@@ -51,5 +51,19 @@ def test_there_is_an_example_of_each_command() -> None:
     assert arguments_of("specdec-export")
 
 
-def test_the_desktop_example_is_the_tested_one() -> None:
-    assert f"```python\n{(ROOT / 'tests/examples/desktop_window.py').read_text()}```" in README
+@pytest.mark.parametrize("page", ["README.md", ".github/CONTRIBUTING.md"])
+def test_links_lead_to_files(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_the_desktop_example_is_linked() -> None:
+    assert "](tests/examples/desktop_window.py)" in README
+
+
+def test_the_files_of_the_contributors_page_exist() -> None:
+    page = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = [ROOT / room for room in ("runtime", "export", "models", "tui", "tests")]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    named = set(re.findall(r"`([\w/]+\.py)`", page))
+    assert [name for name in sorted(named) if not any(file.match(name) for file in files)] == []

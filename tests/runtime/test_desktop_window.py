@@ -1,4 +1,4 @@
-"""The embedding example of the README, in a real window on a virtual screen."""
+"""The desktop window that the README links to, in a real window on a virtual screen."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Stands in for the process that measures a place; the place's name says what becomes of it."""
+"""Stands in for the process that measures a setup; the setup's name says what becomes of it."""
 
 import os
 import signal
@@ -15,7 +15,6 @@ LOADED = {
     "nodes": {"target": {"CPU": 3}},
 }
 FINISHED = {
-    "energy_problem": "no counters",
     "peak_memory_bytes": 10**8,
     "forward_cost_ms": {"1": 10.0, "8": 14.0},
 }
@@ -23,9 +22,9 @@ SPEEDS = {"cpu": (100.0, 20.0), "cpu:1": (150.0, 40.0), "cpu:3": (400.0, 10.0)}
 """Milliseconds of prefill for 64 tokens, and of a token in mode auto; plain takes twice as long."""
 
 
-def run(place: str, length: int, mode: str) -> dict[str, Any]:
+def run(setup: str, length: int, mode: str) -> dict[str, Any]:
     """One answer as a child tells it."""
-    prefill, token = SPEEDS.get(place, (100.0, 20.0))
+    prefill, token = SPEEDS.get(setup, (100.0, 20.0))
     token *= 2 if mode == "plain" else 1
     prefill *= length / 64
     return {
@@ -33,7 +32,6 @@ def run(place: str, length: int, mode: str) -> dict[str, Any]:
         "mode": mode,
         "prompt_tokens": length - 2,
         "tokens": [1, 2, 3, 4],
-        "joules": None,
         "prefill_ms": prefill,
         "first_token_ms": prefill + token,
         "per_token_ms": token,
@@ -44,7 +42,7 @@ def main() -> None:
     """Pretend to measure."""
     channel = open_channel()
     message = next(incoming(sys.stdin))
-    plan, name = message["plan"], message["place"]["name"]
+    plan, name = message["plan"], message["setup"]["name"]
     if name == "cpu:9":
         sys.exit("no room left")
     say(channel, {"event": "loaded", **LOADED})

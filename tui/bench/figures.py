@@ -1,6 +1,8 @@
-"""From runs to the figures of the JSON contract: rates, ratios against plain, and who said the same."""
+"""From runs to the figures of the report, and the figures as tables."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from statistics import median
 from typing import Any
 
@@ -8,28 +10,24 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specdec_onnx.tui.bench.runs import Round, Run, by_position, by_source, total
-from specdec_onnx.tui.chat.inventory import gigabytes
-from specdec_onnx.tui.text import percent, times
+from specdec_onnx.models.text import gigabytes, percent, times
+from specdec_onnx.tui.bench.runs import Round, Run
 
-Summary = dict[str, Any]
-SECONDS = ("decode_seconds", "prefill_seconds", "draft_seconds", "verify_seconds", "host_seconds")
+POSITIONS = 8
+"""Positions in the draft that the table shows."""
 
 
-def summarize(rounds: Sequence[Round], names: Iterable[str], *, comparable: bool) -> dict[str, Summary]:
+def summarize(
+    rounds: Sequence[Round], names: Iterable[str], *, comparable: bool
+) -> dict[str, dict[str, Any]]:
     """The figures of each contestant in `names`, the first of which is the plain one.
 
-    Rates are total tokens over total seconds, ratios are against plain on the same prompts. Of several repeats of all
-    prompts the median figure counts, and `spread` holds the lowest and the highest. Where equal answers are not to be
-    expected (`comparable` is False), `identical_to_plain` is None.
+    Rates are total tokens over total seconds; ratios are against plain on the same prompts. Of several repeats the
+    median counts, and `spread` holds the lowest and the highest. If equal answers are not to be expected
+    (`comparable` is False), `identical_to_plain` is None.
     """
     names = list(names)
     return {name: _summary(rounds, name, names[0], comparable) for name in names}
-
-
-def categories(rounds: Iterable[Round]) -> list[str]:
-    """The categories that were measured, in the order of the prompts."""
-    return list(dict.fromkeys(runs[0].category for round_ in rounds for runs in round_.values()))
 
 
 def identical(round_: Round, name: str, other: str) -> bool:
@@ -38,31 +36,34 @@ def identical(round_: Round, name: str, other: str) -> bool:
 
 
 def decode_rate(runs: Sequence[Run]) -> float:
-    """Decoded tokens per second of all runs together."""
-    return _ratio(total(runs, "new_tokens"), total(runs, "decode_seconds"))
+    """Decoded tokens per second over all runs."""
+    return _ratio(_total(runs, "new_tokens"), _total(runs, "decode_seconds"))
 
 
-def whole_rate(runs: Sequence[Run]) -> float:
-    """The same with the time for the prompts."""
-    seconds = total(runs, "prefill_seconds") + total(runs, "decode_seconds")
-    return _ratio(total(runs, "new_tokens"), seconds)
+def end_to_end_rate(runs: Sequence[Run]) -> float:
+    """Tokens per second over all runs, the time for the prompts included."""
+    seconds = _total(runs, "prefill_seconds") + _total(runs, "decode_seconds")
+    return _ratio(_total(runs, "new_tokens"), seconds)
 
 
 def first_token(runs: Sequence[Run]) -> float:
-    """Milliseconds to the first token of a prompt, the median of the prompts."""
+    """Milliseconds to the first token, the median over the prompts."""
     return median(run.turns[0].time_to_first_token_ms for run in runs)
 
 
 RATES: dict[str, Callable[[Sequence[Run]], float]] = {
     "decode_tokens_per_second": decode_rate,
-    "end_to_end_tokens_per_second": whole_rate,
+    "end_to_end_tokens_per_second": end_to_end_rate,
     "time_to_first_token_ms": first_token,
 }
+SECONDS = ("decode_seconds", "prefill_seconds", "draft_seconds", "verify_seconds", "host_seconds")
 
 
-def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -> Summary:
+def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -> dict[str, Any]:
     repeats = _repeats(rounds, name)
-    parts = [[each for each in rounds if each[name][0].category == one] for one in categories(rounds)]
+    by_category: dict[str, list[Round]] = {}
+    for round_ in rounds:
+        by_category.setdefault(round_[name][0].category, []).append(round_)
     return {
         **{key: round(median(map(rate, repeats)), 3) for key, rate in RATES.items()},
         **_acceptance([run for runs in repeats for run in runs]),
@@ -70,31 +71,35 @@ def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -
             "overall": round(median(_speedups(rounds, name, plain)), 3),
             "by_category": {
                 category: round(median(_speedups(part, name, plain)), 3)
-                for category, part in zip(categories(rounds), parts, strict=True)
+                for category, part in by_category.items()
             },
         },
         "identical_to_plain": sum(identical(each, name, plain) for each in rounds) if comparable else None,
         "spread": _spread(rounds, name, plain) if len(repeats) > 1 else None,
-        "new_tokens": int(median(total(runs, "new_tokens") for runs in repeats)),
-        **{part: round(median(total(runs, part) for runs in repeats), 4) for part in SECONDS},
+        "new_tokens": int(median(_total(runs, "new_tokens") for runs in repeats)),
+        **{part: round(median(_total(runs, part) for runs in repeats), 4) for part in SECONDS},
     }
 
 
-def _repeats(rounds: Sequence[Round], name: str) -> list[tuple[Run, ...]]:
-    """The runs of all prompts, for each repeat."""
-    return list(zip(*(round_[name] for round_ in rounds), strict=True))
-
-
-def _acceptance(runs: Sequence[Run]) -> Summary:
-    """Kept share of the drafted tokens: of all, by their position in the draft, and by who drafted them."""
-    drafted, accepted = by_position(runs, "drafted_by_position"), by_position(runs, "accepted_by_position")
-    sources, kept = by_source(runs, "drafted_by_source"), by_source(runs, "accepted_by_source")
+def _acceptance(runs: Sequence[Run]) -> dict[str, Any]:
+    """The accepted share of the drafted tokens: overall, by position in the draft, and by who drafted them."""
+    drafted, accepted = (
+        [sum(column) for column in zip_longest(*_fields(runs, f"{which}_by_position"), fillvalue=0)]
+        for which in ("drafted", "accepted")
+    )
+    by_source, accepted_by_source = Counter[str](), Counter[str]()
+    for counts in _fields(runs, "drafted_by_source"):
+        by_source.update(counts)
+    for counts in _fields(runs, "accepted_by_source"):
+        accepted_by_source.update(counts)
     return {
-        "tokens_per_round": round(_ratio(total(runs, "new_tokens"), total(runs, "rounds")), 3),
-        "acceptance_rate": round(_ratio(total(runs, "accepted"), total(runs, "drafted")), 4),
+        "tokens_per_round": round(_ratio(_total(runs, "new_tokens"), _total(runs, "rounds")), 3),
+        "acceptance_rate": round(_ratio(_total(runs, "accepted"), _total(runs, "drafted")), 4),
         "drafted_by_position": drafted,
         "acceptance_by_position": [round(_ratio(*pair), 4) for pair in zip(accepted, drafted, strict=True)],
-        "acceptance_by_source": {source: round(kept[source] / all_, 4) for source, all_ in sources.items()},
+        "acceptance_by_source": {
+            source: round(accepted_by_source[source] / count, 4) for source, count in by_source.items()
+        },
     }
 
 
@@ -111,16 +116,26 @@ def _speedups(rounds: Sequence[Round], name: str, plain: str) -> list[float]:
     return [_ratio(decode_rate(runs), decode_rate(baseline)) for runs, baseline in both]
 
 
+def _repeats(rounds: Sequence[Round], name: str) -> list[tuple[Run, ...]]:
+    """The runs of all prompts, for each repeat."""
+    return list(zip(*(round_[name] for round_ in rounds), strict=True))
+
+
+def _fields(runs: Iterable[Run], name: str) -> list[Any]:
+    """One field of `Statistics`, of every turn of every run."""
+    return [getattr(turn, name) for run in runs for turn in run.turns]
+
+
+def _total(runs: Iterable[Run], count: str) -> float:
+    return sum(run.total(count) for run in runs)
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-POSITIONS = 8
-"""Positions in the draft that are shown."""
-
-
 def tables(report: Mapping[str, Any]) -> RenderableType:
-    """Modes, then ratios by category, acceptance, time by part, the cost of a target pass, and other programs."""
+    """The report for a terminal: modes, ratios by category, acceptance, time by part, costs, other programs."""
     parts: list[RenderableType] = [_modes(report)]
     if len(_categories(report)) > 1 and len(report["modes"]) > 1:
         parts.append(_by_category(report))
@@ -129,12 +144,12 @@ def tables(report: Mapping[str, Any]) -> RenderableType:
     parts.append(_time_split(report))
     if report["forward_cost_ms"]:
         parts.append(_costs(report["forward_cost_ms"]))
-    parts += [_against(name, found, report) for name, found in report.get("against", {}).items()]
+    parts += [_against(name, other, report) for name, other in report.get("against", {}).items()]
     return Group(*parts, *_notes(report))
 
 
 def titled(title: str, table: Table) -> RenderableType:
-    """A table below its title and an empty line."""
+    """A table under an empty line and its title."""
     return Group(Text(), Text(title, style="bold"), table)
 
 
@@ -204,7 +219,7 @@ def _by_position(report: Mapping[str, Any]) -> RenderableType:
     table = columns("mode", *(str(position + 1) for position in range(min(longest, POSITIONS))))
     for mode, each in drafting.items():
         table.add_row(mode, *map(percent, each["acceptance_by_position"][:POSITIONS]))
-    return titled("drafted tokens that were kept, by position in the draft", table)
+    return titled("share of drafted tokens accepted, by position in the draft", table)
 
 
 def _time_split(report: Mapping[str, Any]) -> RenderableType:
@@ -222,11 +237,11 @@ def _costs(costs: Mapping[str, float]) -> RenderableType:
     return titled("target pass over S tokens", table)
 
 
-def _against(name: str, found: Mapping[str, Any], report: Mapping[str, Any]) -> RenderableType:
-    spread = any(figures["spread"] for figures in found["modes"].values())
-    names = ["× its\nplain", "end to\nend", "first\ntoken", "as its\nplain", "as our\nplain"]
+def _against(name: str, other: Mapping[str, Any], report: Mapping[str, Any]) -> RenderableType:
+    spread = any(figures["spread"] for figures in other["modes"].values())
+    names = ["× its\nplain", "end to\nend", "first\ntoken", "same as\nits plain", "same as\nour plain"]
     table = columns("mode", "tok/s", *(["from–to"] if spread else []), *names)
-    for mode, figures in found["modes"].items():
+    for mode, figures in other["modes"].items():
         table.add_row(
             mode,
             *_rates(figures),
@@ -236,24 +251,20 @@ def _against(name: str, found: Mapping[str, Any], report: Mapping[str, Any]) -> 
             _verdict(figures["identical_to_plain"], report["prompts"]),
             _verdict(figures["identical_to_ours"], report["prompts"]),
         )
-    what = f"{found['pair']['name']} ({found['pair']['target']['format'] or 'format unknown'})"
-    return titled(f"{name} {found['version']}, {found['threads']} threads, {what}{_ratio_of(found)}", table)
-
-
-def _ratio_of(found: Mapping[str, Any]) -> str:
-    ratio = found["speed_ratio"]
-    return "" if ratio is None else f": auto is {times(ratio)} as fast as its {found['best_mode']}"
-
-
-def _how_asked(settings: Mapping[str, Any]) -> Text:
-    if settings["caches"] == "emptied":
-        return Text("every answer from empty caches", style="dim")
-    seed = settings["order_seed"]
-    return Text(f"prompts in shuffled order (--order-seed {seed}), nothing emptied between them", style="dim")
+    title = f"{name} {other['version']}, {other['threads']} threads, {other['pair']['name']}"
+    title += f" ({other['pair']['target']['format'] or 'format unknown'})"
+    if other["speed_ratio"] is not None:
+        title += f": auto is {times(other['speed_ratio'])} as fast as its {other['best_mode']}"
+    return titled(title, table)
 
 
 def _notes(report: Mapping[str, Any]) -> list[Text]:
-    lines = [_how_asked(report["settings"]), *warning_lines(report["noise"]["warnings"])]
-    if peak := report["peak_memory_bytes"]:
-        lines.insert(0, Text(f"peak memory {gigabytes(peak)}", style="dim"))
-    return [Text(), *lines]
+    settings = report["settings"]
+    caches = (
+        "caches emptied before every answer"
+        if settings["caches"] == "emptied"
+        else f"prompts in shuffled order (--order-seed {settings['order_seed']}), caches kept between them"
+    )
+    peak = report["peak_memory_bytes"]
+    lines = [*([f"peak memory {gigabytes(peak)}"] if peak else []), caches]
+    return [Text(), *(Text(line, style="dim") for line in lines), *warning_lines(report["noise"]["warnings"])]

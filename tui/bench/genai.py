@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import read_json, section
-from specdec_onnx.models.pair import compatibility, open_pair
+from specdec_onnx.models.pair import Pair, compatibility, open_pair
+from specdec_onnx.runtime.engine import Engine
+from specdec_onnx.runtime.generate import Statistics
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.text.prompt import prompt_tokens
 from specdec_onnx.tui.bench.figures import identical, summarize
 from specdec_onnx.tui.bench.genai_worker import SETTINGS
 from specdec_onnx.tui.bench.machine import describe_pair, physical_cores
@@ -17,18 +21,27 @@ from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.bench.runs import Round, Run
 from specdec_onnx.tui.child import Child
 
-if TYPE_CHECKING:
-    from specdec_onnx.models.pair import Pair
-    from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.sampling.sampler import Parameters
-
-
 NAME = "ort-genai"
 _WORKER = "specdec_onnx.tui.bench.genai_worker"
 
+KEPT = (
+    "decode_tokens_per_second",
+    "end_to_end_tokens_per_second",
+    "time_to_first_token_ms",
+    "tokens_per_round",
+    "acceptance_rate",
+    "speedup",
+    "identical_to_plain",
+    "spread",
+    "new_tokens",
+    "decode_seconds",
+    "prefill_seconds",
+)
+"""The figures of a mode that the other program can tell too."""
+
 
 def require_installed() -> None:
-    """Raise SpecdecError when there is no onnxruntime-genai to compare with."""
+    """Raise SpecdecError if onnxruntime-genai is missing."""
     if find_spec("onnxruntime_genai") is None:
         raise SpecdecError(
             "onnxruntime-genai is not installed",
@@ -37,19 +50,34 @@ def require_installed() -> None:
         )
 
 
-class Genai:
-    """A running worker with a pair loaded; a context manager. Raises SpecdecError when the worker fails.
+def check_settings(settings: Parameters, *, devices: set[str | None], all_turns: bool) -> None:
+    """Raise SpecdecError for settings that the two programs cannot share."""
+    if settings != Parameters(max_new_tokens=settings.max_new_tokens, seed=settings.seed):
+        raise SpecdecError(
+            f"--against {NAME} compares greedy answers", "the programs sample and stop in different ways"
+        )
+    if devices - {"cpu", None} or all_turns:
+        flag = "--all-turns" if all_turns else "--device"
+        raise SpecdecError(
+            f"--against {NAME} and {flag} exclude each other", "it runs on the CPU and answers one turn"
+        )
 
-    `modes` are those that the pair allows, `peak_memory_bytes` is of the worker.
+
+class Genai:
+    """A running worker with a pair loaded; a context manager. Raises SpecdecError if the worker fails.
+
+    Attributes:
+        modes: the ways to speculate that the pair allows, of `SETTINGS`.
+        peak_memory_bytes: the worker's, after the latest answer.
     """
 
-    def __init__(self, pair: "Pair", threads: int) -> None:
-        wanted = {"target": str(_folder(pair.target.path)), "pair": _composite(pair), "threads": threads}
+    def __init__(self, pair: Pair, threads: int) -> None:
+        request = {"target": str(_folder(pair.target.path)), "pair": _composite(pair), "threads": threads}
         self._worker = Child(_WORKER)
         self.pair, self.threads = pair, threads
         self.peak_memory_bytes: int | None = None
         try:
-            loaded = self._exchange(wanted)
+            loaded = self._exchange(request)
         except BaseException:
             self.close()
             raise
@@ -69,9 +97,9 @@ class Genai:
 
     def answer(self, mode: str, tokens: list[int], max_length: int) -> dict[str, Any]:
         """Let the worker continue `tokens` greedily up to `max_length` tokens in all."""
-        found = self._exchange({"mode": mode, "tokens": tokens, "max_length": max_length})
-        self.peak_memory_bytes = found.pop("peak_memory_bytes")
-        return found
+        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": max_length})
+        self.peak_memory_bytes = reply.pop("peak_memory_bytes")
+        return reply
 
     def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self._worker.tell(message)
@@ -83,10 +111,10 @@ class Genai:
 
 @dataclass(frozen=True)
 class GenaiMode:
-    """One way to speculate of a running worker; the prompt's tokens are the engine's own."""
+    """One of the worker's ways to speculate, as a contestant; it gets the engine's token ids."""
 
     genai: Genai
-    engine: "Engine"
+    engine: Engine
     mode: str
     max_new_tokens: int
     raw: bool = False
@@ -98,14 +126,11 @@ class GenaiMode:
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
         """Answer the prompt's first turn."""
-        from specdec_onnx.runtime.generate import Statistics
-        from specdec_onnx.runtime.text.prompt import prompt_tokens
-
         tokens = prompt_tokens(self.engine.pair.target, prompt.turns[0], raw=self.raw)
         room = min(len(tokens) + (most or self.max_new_tokens), self.engine.context)
-        found = self.genai.answer(self.mode, tokens, room)
-        answer = tuple(found.pop("tokens"))
-        statistics = Statistics(prompt_tokens=len(tokens), new_tokens=len(answer), **found)
+        reply = self.genai.answer(self.mode, tokens, room)
+        answer = tuple(reply.pop("tokens"))
+        statistics = Statistics(prompt_tokens=len(tokens), new_tokens=len(answer), **reply)
         return Run(prompt.category, self.name, answer, (statistics,))
 
 
@@ -118,49 +143,18 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _composite(pair: "Pair") -> str | None:
-    """The folder whose genai_config.json names the models of this pair; None where there is none."""
+def _composite(pair: Pair) -> str | None:
+    """The folder whose genai_config.json names both models of this pair, if there is one."""
     model = section(read_json(pair.path / "genai_config.json"), "model")
     named = bool(section(model, "draft").get("filename"))
     own = pair.draft is not None and pair.draft.path.is_relative_to(pair.path)
     return str(pair.path) if named and own else None
 
 
-KEPT = (
-    "decode_tokens_per_second",
-    "end_to_end_tokens_per_second",
-    "time_to_first_token_ms",
-    "tokens_per_round",
-    "acceptance_rate",
-    "speedup",
-    "identical_to_plain",
-    "spread",
-    "new_tokens",
-    "decode_seconds",
-    "prefill_seconds",
-)
-"""What of a mode's figures another program can tell."""
-
-
-def check_settings(settings: "Parameters", *, devices: set[str | None], all_turns: bool) -> None:
-    """Raise SpecdecError for what both programs cannot do alike."""
-    from specdec_onnx.runtime.sampling.sampler import Parameters
-
-    if settings != Parameters(max_new_tokens=settings.max_new_tokens, seed=settings.seed):
-        raise SpecdecError(
-            f"--against {NAME} compares greedy answers", "sampling and stop texts would differ by design"
-        )
-    if devices - {"cpu", None} or all_turns:
-        flag = "--all-turns" if all_turns else "--device"
-        raise SpecdecError(
-            f"--against {NAME} and {flag} exclude each other", "it is run on the CPU, turn by turn"
-        )
-
-
-def opponent(engine: "Engine", folder: Path | None, threads: int) -> Genai:
+def opponent(engine: Engine, folder: Path | None, threads: int) -> Genai:
     """Start the other program with the engine's pair, or with another export of it in `folder`.
 
-    `threads` 0 means the physical cores, as it does for the engine: by itself the program would take one.
+    `threads` 0 means one for each physical core, as for the engine; the program's own default is one thread.
     """
     pair = engine.pair
     if folder:
@@ -172,13 +166,11 @@ def opponent(engine: "Engine", folder: Path | None, threads: int) -> Genai:
     return Genai(pair, threads or physical_cores())
 
 
-def figures(
-    genai: Genai, engine: "Engine", rounds: Sequence[Round], ours: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The contract's `against.ort-genai`; `ours` are the figures of the engine's auto mode.
+def figures(genai: Genai, engine: Engine, rounds: Sequence[Round], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The report's `against.ort-genai`; `ours` are the figures of the engine's auto mode.
 
     `speed_ratio` is our auto over its best mode, in decoded tokens per second. `identical_to_plain` compares with its own
-    plain decoding, `identical_to_ours` with ours: None if it runs another export, whose answers differ by right.
+    plain decoding, `identical_to_ours` with ours: None if it runs another export, whose answers may differ.
     """
     names = {mode: f"{NAME} {mode}" for mode in genai.modes}
     summaries = summarize(rounds, names.values(), comparable=True)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from specdec_onnx.models.memory import peak_memory
 from specdec_onnx.tui.child import first_line, incoming, open_channel, say
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -23,7 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "draft": {"max_draft_tokens": 4},
     "draft-adaptive": {"max_draft_tokens": 4, "min_adaptive_k": 2},
 }
-"""Its ways to speculate, with the settings that its documentation starts from."""
+"""Its ways to speculate, with the settings that its documentation begins with."""
 
 SPINNING_STOP = "session.force_spinning_stop"
 
@@ -45,21 +46,20 @@ def main() -> None:
 def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
     import onnxruntime_genai as og
 
-    from specdec_onnx.models.memory import peak_memory
-
-    wanted = next(messages)
-    models = {False: _load(wanted["target"], ["decoder"], wanted["threads"])}
-    if wanted["pair"]:
-        models[True] = _load(wanted["pair"], ["decoder", "draft"], wanted["threads"])
+    request = next(messages)
+    models = {False: _load(request["target"], ["decoder"], request["threads"])}
+    if request["pair"]:
+        models[True] = _load(request["pair"], ["decoder", "draft"], request["threads"])
     modes = [mode for mode in SETTINGS if needs_draft(mode) in models]
     say(channel, {"version": og.__version__, "modes": modes})
-    for ask in messages:
-        run = _answer(models[needs_draft(ask["mode"])], ask["mode"], ask["tokens"], ask["max_length"])
+    for prompt in messages:
+        model = models[needs_draft(prompt["mode"])]
+        run = _answer(model, prompt["mode"], prompt["tokens"], prompt["max_length"])
         say(channel, run | {"peak_memory_bytes": peak_memory()})
 
 
 def _load(folder: str, roles: Sequence[str], threads: int) -> Any:
-    """Open a model folder; two models in one process must not fight for the cores, one alone may spin."""
+    """Open a model folder. One model may spin while it waits; two would fight for the cores."""
     import onnxruntime_genai as og
 
     session = {"intra_op_num_threads": threads} | ({SPINNING_STOP: "1"} if len(roles) > 1 else {})
@@ -93,12 +93,12 @@ def _answer(model: Any, mode: str, tokens: Sequence[int], max_length: int) -> di
     }
 
 
-def _counts(found: Mapping[str, Any], answered: int) -> dict[str, int]:
-    passes = int(found["target_forward_passes"]) + int(found["standard_fallback_steps"])
+def _counts(stats: Mapping[str, Any], answered: int) -> dict[str, int]:
+    passes = int(stats["target_forward_passes"]) + int(stats["standard_fallback_steps"])
     return {
         "rounds": passes or answered,
-        "drafted": int(found["draft_tokens_proposed"]),
-        "accepted": int(found["draft_tokens_accepted"]),
+        "drafted": int(stats["draft_tokens_proposed"]),
+        "accepted": int(stats["draft_tokens_accepted"]),
     }
 
 

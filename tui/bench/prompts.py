@@ -11,7 +11,7 @@ from typing import Any
 from specdec_onnx.models.errors import SpecdecError
 
 GZIP = b"\x1f\x8b"
-HALF = r"\ud800 to \udfff come in pairs (surrogates), and one is alone: the text was cut between them"
+HALF = r"surrogates, \ud800 to \udfff, come in pairs, and one is alone: the text was cut between them"
 FORMATS = '{"category", "prompt"}, Spec-Bench {"category", "turns"} or HumanEval {"task_id", "prompt"}'
 
 
@@ -24,7 +24,7 @@ class Prompt:
 
 
 def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = False) -> list[Prompt]:
-    """The prompts of a JSON-lines file (also gzipped); SpecdecError names the line that is wrong.
+    """The prompts of a JSON-lines file, also gzipped. Raises SpecdecError, which names the wrong line.
 
     Of a conversation only the first turn is kept unless `all_turns`.
     """
@@ -35,7 +35,7 @@ def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = Fals
 
 
 def built_in_prompts(*, limit: int | None = None) -> list[Prompt]:
-    """Prompts of our own, of the kinds people give a local model; each category once before any comes again."""
+    """Our own prompts, like those that people give a local model; every category comes once before any repeats."""
     return read_prompts(Path(__file__).with_name("prompts.jsonl"), limit=limit)
 
 

@@ -1,30 +1,31 @@
-"""Who answers the prompts of a benchmark, and one answer with what it cost."""
+"""Who answers the prompts of a benchmark, in which order, and what answers and passes cost."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from specdec_onnx.runtime.engine import Engine
+from specdec_onnx.runtime.generate import Statistics
+from specdec_onnx.runtime.machine import costs
+from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.bench.prompts import Prompt
 
-if TYPE_CHECKING:
-    from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.generate import Statistics
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+WARM_UP_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One prompt answered in one mode; statistics of each turn."""
+    """One prompt answered by one contestant (`mode` is its name); statistics of each turn."""
 
     category: str
     mode: str
     tokens: tuple[int, ...]
-    turns: tuple["Statistics", ...]
+    turns: tuple[Statistics, ...]
 
     def total(self, count: str) -> float:
-        """The sum of one of the fields of `Statistics`, all turns together."""
+        """The sum of one field of `Statistics` over all turns."""
         return sum(getattr(turn, count) for turn in self.turns)
 
     @property
@@ -34,7 +35,7 @@ class Run:
 
 
 class Contestant(Protocol):
-    """One way to answer; all of them take turns on each prompt."""
+    """One way to answer; all contestants take turns on each prompt."""
 
     @property
     def name(self) -> str:
@@ -46,30 +47,26 @@ class Contestant(Protocol):
 
 @dataclass(frozen=True)
 class Mode:
-    """One of the engine's own modes; `carries` on with the caches as they are, else they are emptied first."""
+    """One of the engine's own modes; unless it is to `keep_caches`, they are emptied before each prompt."""
 
-    engine: "Engine"
+    engine: Engine
     name: str
-    parameters: "Parameters"
+    parameters: Parameters
     raw: bool = False
-    carries: bool = False
+    keep_caches: bool = False
     on_text: Callable[[str], object] = lambda text: None
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
         """Stream the answers and keep their tokens and statistics."""
-        if not self.carries:
+        if not self.keep_caches:
             self.engine.forget()
-        settings = replace(self.parameters, max_new_tokens=most) if most else self.parameters
-        ask: dict[str, Any] = {"parameters": settings, "mode": self.name}
-        conversation = self.engine.chat() if len(prompt.turns) > 1 else None
+        parameters = replace(self.parameters, max_new_tokens=most) if most else self.parameters
+        options: dict[str, Any] = {"parameters": parameters, "mode": self.name}
+        chat = self.engine.chat() if len(prompt.turns) > 1 else None
         tokens: list[int] = []
         turns: list[Statistics] = []
         for text in prompt.turns:
-            steps = (
-                conversation.send(text, **ask)
-                if conversation
-                else self.engine.stream(text, raw=self.raw, **ask)
-            )
+            steps = chat.send(text, **options) if chat else self.engine.stream(text, raw=self.raw, **options)
             for step in steps:
                 tokens += step.tokens
                 self.on_text(step.text)
@@ -77,93 +74,64 @@ class Mode:
         return Run(prompt.category, self.name, tuple(tokens), tuple(turns))
 
 
-def total(runs: Iterable[Run], count: str) -> float:
-    """The sum of one of the fields of `Statistics` over several runs."""
-    return sum(run.total(count) for run in runs)
-
-
-def by_position(runs: Iterable[Run], count: str) -> list[int]:
-    """The same for a field that counts by position in the draft."""
-    columns = zip_longest(*(getattr(turn, count) for run in runs for turn in run.turns), fillvalue=0)
-    return [sum(column) for column in columns]
-
-
-def by_source(runs: Iterable[Run], count: str) -> dict[str, int]:
-    """The same for a field that counts by who drafted."""
-    sums: dict[str, int] = {}
-    for run in runs:
-        for turn in run.turns:
-            for source, number in getattr(turn, count).items():
-                sums[source] = sums.get(source, 0) + number
-    return sums
-
-
-WARM_UP_TOKENS = 8
-
 Round = dict[str, list[Run]]
-"""What one prompt gave: the runs of each contestant, one for each repeat."""
+"""One prompt's runs by contestant, one for each repeat."""
 
 Slot = tuple[int, int]
-"""The place of a prompt in its list, and of the contestant that answers it."""
+"""The index of a prompt, and of the contestant that answers it."""
 
 
 def orders(prompts: int, repeat: int, seed: int | None) -> list[list[int]]:
-    """The order of the prompts for each repeat, shuffled unless `seed` is None; none begins with the last one's end."""
-    random, found = Random(seed), list[list[int]]()
+    """The order of the prompts in each repeat, shuffled unless `seed` is None; no prompt comes twice in a row."""
+    random, result = Random(seed), list[list[int]]()
     for _ in range(repeat):
         order = list(range(prompts))
         if seed is not None:
             random.shuffle(order)
-        if prompts > 1 and found and order[0] == found[-1][-1]:
+        if prompts > 1 and result and order[0] == result[-1][-1]:
             order[0], order[1] = order[1], order[0]
-        found.append(order)
-    return found
+        result.append(order)
+    return result
 
 
-def carried(order: Sequence[int], contestants: int) -> Iterator[Slot]:
+def alternating(order: Sequence[int], contestants: int) -> Iterator[Slot]:
     """All prompts (2 or more) with all contestants, no prompt twice in a row."""
     size = max(2, contestants)
     starts = range(0, max(1, len(order) - size + 1), size)
     ends = [*starts[1:], len(order)]  # what is left over joins the last block
     for start, end in zip(starts, ends, strict=True):
         for lap in range(contestants):
-            for place, prompt in enumerate(order[start:end]):
-                yield prompt, (place + lap) % contestants
+            for index, prompt in enumerate(order[start:end]):
+                yield prompt, (index + lap) % contestants
 
 
-def in_turn(order: Sequence[int], contestants: int, turn: int = 0) -> Iterator[Slot]:
+def in_turn(order: Sequence[int], contestants: int, repeat: int = 0) -> Iterator[Slot]:
     """All contestants on each prompt; they take turns at going first."""
     for number, prompt in enumerate(order):
-        for place in range(contestants):
-            yield prompt, (number + turn + place) % contestants
+        for index in range(contestants):
+            yield prompt, (number + repeat + index) % contestants
 
 
-def warm_up(contestants: Sequence[Contestant], prompt: Prompt) -> None:
-    """The first passes allocate; nobody should pay for that in a measurement."""
-    for contestant in contestants:
-        contestant.answer(prompt, WARM_UP_TOKENS)
+def finished(rounds: Mapping[int, Round]) -> list[Round]:
+    """The rounds that can be compared, in the order of the prompts.
 
-
-def measure(
-    contestants: Sequence[Contestant],
-    prompts: Sequence[Prompt],
-    slots: Iterator[Slot],
-    found: Mapping[int, Round],
-    on_run: Callable[[Run], None] = lambda run: None,
-) -> None:
-    """Go through the slots and add each run to the round of its prompt."""
-    for prompt, place in slots:
-        run = contestants[place].answer(prompts[prompt])
-        found[prompt][contestants[place].name].append(run)
-        on_run(run)
-
-
-def finished(found: Mapping[int, Round]) -> list[Round]:
-    """The rounds that can be compared, in the prompts' order: as many repeats as all that were begun have, and whole ones."""
-    counts = {prompt: min(map(len, round_.values())) for prompt, round_ in found.items()}
+    All have the same number of repeats: the most that every contestant finished on every prompt that was begun.
+    """
+    counts = {prompt: min(map(len, round_.values())) for prompt, round_ in rounds.items()}
     repeats = min((count for count in counts.values() if count), default=0)
     return [
-        {name: runs[:repeats] for name, runs in found[prompt].items()}
+        {name: runs[:repeats] for name, runs in rounds[prompt].items()}
         for prompt, count in sorted(counts.items())
         if count
     ]
+
+
+def forward_cost_ms(engine: Engine) -> dict[str, float]:
+    """Milliseconds of a pass of the target by its width in tokens, measured now."""
+    print("measuring the cost of a forward pass", file=sys.stderr)
+    engine.forget()
+    curve = costs.measure_curve(engine.target, costs.TARGET_WIDTHS)
+    return {
+        str(width): round(1e3 * seconds, 3)
+        for width, seconds in zip(curve.widths, curve.seconds, strict=True)
+    }

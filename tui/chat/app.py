@@ -12,11 +12,11 @@ from textual.driver import Driver
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from specdec_onnx.models.text import on_one_line, printable
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
 from specdec_onnx.tui.chat.screens.keys import COMMANDS
 from specdec_onnx.tui.chat.services import Services
 from specdec_onnx.tui.chat.settings import Settings, preferences_path
-from specdec_onnx.tui.text import on_one_line, printable
 
 FEW_COLOURS = (None, "standard")
 WIDTHS, HEIGHTS = [(0, "-narrow"), (60, "-medium"), (100, "-wide")], [(0, "-low"), (14, "-high")]

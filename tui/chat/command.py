@@ -7,39 +7,8 @@ from errno import EADDRINUSE
 from functools import partial
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.chat.settings import DEVICES
-from specdec_onnx.tui.cli.options import CONTEXT_HELP, THREADS_HELP
 
-PORT = 8000
 PORTS = range(1, 65536)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which pair, which conversation, where to show it."""
-    parser.add_argument(
-        "pair",
-        nargs="?",
-        metavar="PAIR",
-        help="a folder or the name of an exported pair (default: the last one used)",
-    )
-    parser.add_argument(
-        "-c", "--continue", dest="latest", action="store_true", help="open the latest conversation"
-    )
-    parser.add_argument("--draft", metavar="FOLDER", help="use this draft model in place of the pair's")
-    parser.add_argument(
-        "--device",
-        choices=DEVICES,
-        default="cpu",
-        help="where to run; auto is the fastest by measurement (default: %(default)s)",
-    )
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help=THREADS_HELP)
-    parser.add_argument("--context", type=int, metavar="N", help=CONTEXT_HELP)
-    group = parser.add_argument_group("in a browser")
-    group.add_argument("--serve", action="store_true", help="serve the chat to a browser on this machine")
-    group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
-    group.add_argument(
-        "--port", type=int, default=PORT, metavar="N", help="port to serve at (default: %(default)s)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

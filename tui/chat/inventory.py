@@ -10,9 +10,9 @@ from textual.content import Content
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.memory import available_memory
 from specdec_onnx.models.places import folder_of, pairs_folder
+from specdec_onnx.models.progress import Progress, ProgressLine
+from specdec_onnx.models.text import gigabytes, on_one_line
 from specdec_onnx.tui.chat.history.store import Store
-from specdec_onnx.tui.progress import Report, work_on_stderr
-from specdec_onnx.tui.text import on_one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,6 @@ def measured_speeds(store: Store, answers: int = 20) -> dict[str, float]:
     return {name: sorted(known)[len(known) // 2] for name, known in speeds.items() if known}
 
 
-def gigabytes(size: int) -> str:
-    """`1.6 GB`, `135 MB`."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
 def offered() -> dict[str, Content]:
     """Catalog entries that aren't prepared here yet, by name."""
     from specdec_onnx.models.catalog import catalog
@@ -140,27 +135,26 @@ def prepare(name: str) -> Path:
     folder = folder_of(name)
     if folder.is_dir():
         return folder
-    with work_on_stderr(sizes=True) as report:
-        files = _download(name, report)
-    with work_on_stderr() as report:
-        _export(files, folder, lambda _, done, total: report(f"exporting {name}", done, total))
+    with ProgressLine() as progress:
+        files = _download(name, progress)
+        _export(files, folder, lambda _, done, total: progress(f"exporting {name}", done, total))
     return folder
 
 
-def get_pair(name: str, folder: Path, report: Report) -> None:
+def get_pair(name: str, folder: Path, report: Progress) -> None:
     """Make the pair in `folder`; a `report` that raises gives it up."""
     files = _download(name, report)
     _export(files, folder, lambda what, done, total: report(f"preparing {what}", done, total))
 
 
-def _download(name: str, report: Report) -> list[Path]:
+def _download(name: str, report: Progress) -> list[Path]:
     from specdec_onnx.models.catalog import lookup
     from specdec_onnx.models.download import fetch
 
     return [fetch(file, report) for file in lookup(name).files]
 
 
-def _export(files: Sequence[Path], folder: Path, report: Report) -> None:
+def _export(files: Sequence[Path], folder: Path, report: Progress) -> None:
     from specdec_onnx.export.pipeline import export_pair
 
     target, *drafts = files

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from specdec_onnx.models.text import percent
 from specdec_onnx.tui.chat.session import Piece, Request, Round, Session, counts
-from specdec_onnx.tui.text import percent
 
 Clock = Callable[[], float]
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.progress import Progress
 from specdec_onnx.tui.chat.engine_client import Host
 from specdec_onnx.tui.chat.history.store import Recorder, Store
 from specdec_onnx.tui.chat.session import Opener
 from specdec_onnx.tui.chat.settings import Preferences, database_path, preferences_path
-from specdec_onnx.tui.progress import Report
 
-Preparer = Callable[[str, Path, Report], None]
+Preparer = Callable[[str, Path, Progress], None]
 """(catalog name, folder, report): download and export; slow, runs in a thread."""
 
 

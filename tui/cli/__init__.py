@@ -1,1 +1,1 @@
-"""One module for each `specdec` command."""
+"""The `specdec` command: its arguments and streams, and the subcommands that fit in one module."""

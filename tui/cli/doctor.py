@@ -1,79 +1,66 @@
-"""`specdec doctor`: what this machine offers, and what a pair costs, weighs and promises on it."""
+"""`specdec doctor`: what this machine offers, and what a pair costs, needs and guarantees on it."""
 
 import argparse
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from specdec_onnx.tui.chat.inventory import gigabytes
-from specdec_onnx.tui.cli.options import add_engine_arguments
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.memory import available_memory
+from specdec_onnx.models.pair import open_pair
+from specdec_onnx.models.places import locate
+from specdec_onnx.models.text import gigabytes
+from specdec_onnx.runtime.engine import Engine
+from specdec_onnx.runtime.machine.costs import Curve
+from specdec_onnx.runtime.machine.footprint import footprints
+from specdec_onnx.runtime.model.decoder import Decoder
+from specdec_onnx.runtime.model.device import PROVIDERS, lacks, remedy
+from specdec_onnx.tui.bench.machine import describe_machine
+from specdec_onnx.tui.cli.engine import load_engine
 from specdec_onnx.tui.cli.streams import as_json, printable_all
-
-if TYPE_CHECKING:
-    from specdec_onnx.models.folder import ModelFolder
-    from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.model.decoder import Decoder
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """PAIR, if one is to be looked at, and how to run it."""
-    add_engine_arguments(parser, pair_optional=True)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look at the machine, then load the pair and look at it."""
-    from specdec_onnx.tui.bench.machine import machine
-
-    findings: dict[str, Any] = {"machine": machine(), "devices": _devices()}
+    """Examine the machine, then load the pair and examine it."""
+    findings: dict[str, Any] = {"machine": describe_machine(), "devices": _devices()}
     if args.pair is not None:
-        from specdec_onnx.tui.cli.options import load_engine
-
         findings["memory"] = _memory(args)
         print(f"needs about {findings['memory']['text']}", file=sys.stderr)
         print("loading", file=sys.stderr)
         findings["pair"] = _pair(load_engine(args), args.threads)
     if args.json:
         print(as_json(findings, indent=2))
-        return 0
-    from rich.console import Console
-
-    Console().print(tables(findings))
+    else:
+        Console().print(tables(findings))
     return 0
 
 
 def _devices() -> dict[str, dict[str, str]]:
     """For each device why it cannot be used, and the remedy; both empty where it can."""
-    from specdec_onnx.runtime.model.device import PROVIDERS, lacks, remedy
-
     missing = {name: lacks(name) for name in PROVIDERS}
     return {name: {"lacks": why, "remedy": remedy(name) if why else ""} for name, why in missing.items()}
 
 
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
-    """What the pair will take, predicted from its files, and what there is."""
-    from dataclasses import asdict
-
-    from specdec_onnx.models.memory import available_memory
-    from specdec_onnx.models.pair import open_pair
-    from specdec_onnx.models.places import locate
-    from specdec_onnx.runtime.machine.footprint import footprints
-    from specdec_onnx.tui.chat.inventory import gigabytes
-
+    """What the pair will take, predicted from its files, and what is available."""
     pair = open_pair(locate(args.pair), args.draft)
     models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
     needs = footprints(models, args.context)
     total, available = sum(need.total for need in needs.values()), available_memory()
-    text = gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else "")
-    found = {role: asdict(need) for role, need in needs.items()}
-    return {"text": text, "needed_bytes": total, "available_bytes": available, "models": found}
+    return {
+        "text": gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else ""),
+        "needed_bytes": total,
+        "available_bytes": available,
+        "models": {role: asdict(need) for role, need in needs.items()},
+    }
 
 
-def _pair(engine: "Engine", threads: int) -> dict[str, Any]:
+def _pair(engine: Engine, threads: int) -> dict[str, Any]:
     draft = engine.speculation.draft
     models = {"target": _model(engine.pair.target, engine.target)}
     if engine.pair.draft and draft:
@@ -86,15 +73,13 @@ def _pair(engine: "Engine", threads: int) -> dict[str, Any]:
         "context": engine.context,
         "modes": list(engine.modes),
         "identity": str(engine.identity),
-        "forward_cost_ms": _milliseconds(engine.profile.curve.widths, engine.profile.curve.seconds),
-        "draft_cost_ms": _milliseconds(engine.draft_cost.widths, engine.draft_cost.seconds)
-        if engine.draft_cost
-        else {},
+        "forward_cost_ms": _milliseconds(engine.profile.curve),
+        "draft_cost_ms": _milliseconds(engine.draft_cost) if engine.draft_cost else {},
         "models": models,
     }
 
 
-def _model(model: "ModelFolder", decoder: "Decoder") -> dict[str, Any]:
+def _model(model: ModelFolder, decoder: Decoder) -> dict[str, Any]:
     return {
         "name": model.name,
         "format": model.facts.get("format"),
@@ -107,8 +92,8 @@ def _model(model: "ModelFolder", decoder: "Decoder") -> dict[str, Any]:
     }
 
 
-def _milliseconds(widths: tuple[int, ...], seconds: tuple[float, ...]) -> dict[str, float]:
-    return {str(width): round(1e3 * cost, 2) for width, cost in zip(widths, seconds, strict=True)}
+def _milliseconds(curve: Curve) -> dict[str, float]:
+    return {str(width): round(1e3 * cost, 2) for width, cost in zip(curve.widths, curve.seconds, strict=True)}
 
 
 def tables(findings: Mapping[str, Any]) -> RenderableType:
@@ -156,10 +141,10 @@ def _device_table(devices: Mapping[str, Mapping[str, str]]) -> Table:
 
 
 def _memory_table(memory: Mapping[str, Any]) -> Table:
-    table = _table("memory, predicted", "", "weights", "KV cache, full", "working")
+    table = _table("memory, predicted", "", "weights", "KV cache, full", "working memory")
     for role, need in memory["models"].items():
         table.add_row(role, *(gigabytes(need[part]) for part in ("weights", "cache", "working")))
-    table.add_row("together", memory["text"])
+    table.add_row("total", memory["text"])
     if left := sum(need["left_in_file"] for need in memory["models"].values()):
         table.add_row("not counted", f"embedding table, {gigabytes(left)}: it stays in the file")
     return table
@@ -184,8 +169,8 @@ def _models(models: Mapping[str, Mapping[str, Any]], kernels: str) -> Table:
             f"{count} {name.removesuffix('ExecutionProvider')}" for name, count in model["nodes"].items()
         )
         if model["fallbacks"]:
-            lacking = ", ".join(f"{count} {name}" for name, count in model["fallbacks"].items())
-            nodes = f"{nodes} (the device lacks {lacking})"
+            missing = ", ".join(f"{count} {name}" for name, count in model["fallbacks"].items())
+            nodes = f"{nodes} (the device lacks {missing})"
         if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
             nodes = f"{nodes}; int4 kernels: {model['kernels']}"
         table.add_row(

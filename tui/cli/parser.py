@@ -1,4 +1,4 @@
-"""A command line that may be written in any order."""
+"""An argument parser that takes options and words in any order."""
 
 import argparse
 import copy
@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from specdec_onnx.tui.text import printable
+from specdec_onnx.models.text import printable
 
 _NO_OPTION = re.compile(r"^[^=]*\s|^-(\d+|\d*\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
-"""What begins with a dash and is no option all the same: text with blanks, negative numbers."""
+"""Words that begin with a dash without being options: text with spaces, negative numbers."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,10 +20,10 @@ class Parser(argparse.ArgumentParser):
     """
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        """First the options, then the words between and behind them."""
+        """Parse the options first, then the words between and after them."""
         words = list(sys.argv[1:] if args is None else args)
         if any(action.nargs == argparse.PARSER for action in self._actions):
-            return super().parse_known_args(words, namespace)  # what follows the command is its parser's
+            return super().parse_known_args(words, namespace)  # the command's own parser takes the rest
         end = words.index("--") if "--" in words else len(words)
         marked, dashed = self._marked(words[:end])
         options = argparse.ArgumentParser.parse_known_args
@@ -34,20 +34,20 @@ class Parser(argparse.ArgumentParser):
         return namespace, unknown + [word for word in extra if word != "--"]
 
     def error(self, message: str) -> NoReturn:
-        """The usage and what is wrong, then the end."""
+        """Print the usage and what is wrong, and exit."""
         super().error(printable(message))
 
     def _without_words(self) -> "Parser":
-        """The same parser with its options only, but for what it says of itself."""
+        """The same parser with its options only; usage and help stay complete."""
         bare = copy.copy(self)
         options = [action for action in self._actions if action.option_strings]
         vars(bare).update(_actions=options, format_usage=self.format_usage, format_help=self.format_help)
         return bare
 
     def _marked(self, words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """`words` for argparse, which takes too much for options, and what the marks in them stand for.
+        """`words` rewritten for argparse, which takes too much for options, and the words that marks stand for.
 
-        `--stop ---` becomes `--stop=---`; numbers and what has blanks in it become marks.
+        `--stop ---` becomes `--stop=---`; negative numbers and dashed text with spaces become marks.
         """
         marked: list[str] = []
         dashed: dict[str, str] = {}
@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         return marked, dashed
 
     def _awaits_value(self, words: Sequence[str]) -> bool:
-        """Whether the last of `words` is an option, or the beginning of one, that lacks its value."""
+        """Whether the last of `words` is an option (or the beginning of one) that still needs its value."""
         name = words[-1] if words and words[-1][:2] == "--" else "\0"
         meant = [action for known, action in self._option_string_actions.items() if known.startswith(name)]
         return bool(meant) and all(action.nargs is None for action in meant)

@@ -1,79 +1,55 @@
 """`specdec run`: one prompt in, one answer out."""
 
 import argparse
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING
+from threading import Lock, Timer
+from types import FrameType
+from typing import Self
 
+from specdec_onnx.models.command import INTERRUPTED
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.cli.options import MODES, add_engine_arguments, add_sampling_arguments, text
+from specdec_onnx.models.progress import ProgressLine
+from specdec_onnx.models.text import percent, rate
+from specdec_onnx.runtime.engine import Engine
+from specdec_onnx.runtime.generate import Statistics
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.tui.cli.engine import load_engine, parameters
 from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, shown
 
-if TYPE_CHECKING:
-    from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.sampling.sampler import Parameters
-
-
 STDIN = "-"
-_HOW = 'specdec run PAIR "your prompt", or pipe text in'
+NO_PROMPT = "there is no prompt", "", 'specdec run PAIR "your prompt", or pipe text in'
 CUT = {
     "length": " · cut off by --max-new-tokens",
     "context": " · cut off by the context limit",
     "cancelled": " · stopped",
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """PAIR, the prompt, and how to answer it."""
-    add_engine_arguments(parser)
-    parser.add_argument(
-        "prompt",
-        nargs="*",
-        default=[],
-        type=text,
-        metavar="PROMPT",
-        help="what to answer; a - in it stands for the text on stdin, which is otherwise read only if there "
-        'is no PROMPT: cat FILE | specdec run PAIR "Explain this file" -',
-    )
-    parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
-    parser.add_argument(
-        "--raw", action="store_true", help="continue the prompt as it is, without the chat template"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object when the answer is complete"
-    )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--mode", choices=MODES, default="auto", help="who proposes tokens (default: %(default)s)"
-    )
-    mode.add_argument(
-        "--no-speculate", dest="mode", action="store_const", const="plain", help="same as --mode plain"
-    )
-    add_sampling_arguments(parser)
+PATIENCE, PATIENCE_ELSEWHERE = 0.5, 3.0
+"""Seconds until a terminal, and anything else, is told that the prompt is being read."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer the prompt; text goes to stdout, the statistics line to stderr."""
-    from specdec_onnx.tui.cli.options import load_engine, parameters
-
+    """Answer the prompt; the text goes to stdout, one line of statistics to stderr."""
     if args.raw and args.system:
         raise SpecdecError("--raw and --system exclude each other", "a raw prompt goes to the model as it is")
     settings = parameters(args)
     prompt = _prompt(args.prompt, raw=args.raw)
-    told = _tell_of_unread_input(args.prompt)
+    warned = _warn_of_unread_input(args.prompt)
     code = _answer(load_engine(args), prompt, settings, args)
-    if not told:
-        _tell_of_unread_input(args.prompt)  # some write slowly
+    if not warned:
+        _warn_of_unread_input(args.prompt)  # it may have arrived late
     return code
 
 
 def _prompt(words: Sequence[str], *, raw: bool) -> str:
-    """The words, with the text on stdin in place of a -, or of no words; its last newlines only if raw."""
+    """The words, with the text on stdin in place of a -, or of no words; it keeps its last newlines only if raw."""
     if words.count(STDIN) > 1:
         raise SpecdecError("PROMPT has more than one -", "stdin can be read only once")
     if not words and sys.stdin.isatty():
-        raise SpecdecError("there is no prompt", fix=_HOW)
+        raise SpecdecError(*NO_PROMPT)
     parts = []
     for is_input, group in groupby(words or [STDIN], STDIN.__eq__):
         part = read_input(raw=raw) if is_input else " ".join(group)
@@ -82,28 +58,23 @@ def _prompt(words: Sequence[str], *, raw: bool) -> str:
         parts.append(part.rstrip("\n") if is_input and not raw else part)
     prompt = "\n\n".join(filter(None, parts))
     if not prompt.strip():
-        raise SpecdecError("there is no prompt", fix=_HOW)
+        raise SpecdecError(*NO_PROMPT)
     return prompt
 
 
-def _tell_of_unread_input(words: Sequence[str]) -> bool:
-    """Say so where text stands ready on stdin that the prompt does not ask for, and whether it was said."""
+def _warn_of_unread_input(words: Sequence[str]) -> bool:
+    """Warn if text waits on stdin that the prompt does not include, and tell whether it does."""
     unread = STDIN not in words and bool(words) and input_left()
     if unread:
         print(
-            "the text on stdin is not read: add a - to PROMPT to read it, </dev/null to leave it",
+            "the text on stdin is not read: add a - to PROMPT to read it, or </dev/null to ignore it",
             file=sys.stderr,
         )
     return unread
 
 
-def _answer(engine: "Engine", prompt: str, settings: "Parameters", args: argparse.Namespace) -> int:
-    from specdec_onnx.tui.cli.main import INTERRUPTED
-    from specdec_onnx.tui.cli.options import interrupt_cancels
-    from specdec_onnx.tui.progress import Reading
-    from specdec_onnx.tui.text import statistics_line
-
-    with interrupt_cancels(engine.cancel), Reading() as reading:
+def _answer(engine: Engine, prompt: str, settings: Parameters, args: argparse.Namespace) -> int:
+    with interrupt_cancels(engine.cancel), ReadingLine() as reading:
         steps = engine.stream(
             prompt,
             parameters=settings,
@@ -116,23 +87,78 @@ def _answer(engine: "Engine", prompt: str, settings: "Parameters", args: argpars
             reading.close()
             if not args.json:
                 print(shown(step.text, sys.stdout), end="", flush=True)
-    _finish(engine, whole=args.json)
-    print(
-        statistics_line(engine.last.statistics) + CUT.get(engine.last.finish_reason or "", ""),
-        file=sys.stderr,
-    )
-    return INTERRUPTED if engine.last.finish_reason == "cancelled" else 0
-
-
-def _finish(engine: "Engine", *, whole: bool) -> None:
     last = engine.last
-    if not whole:
+    if args.json:
+        answer = {"text": last.text, "tokens": list(last.tokens), "finish_reason": last.finish_reason}
+        print(as_json(answer | {"statistics": last.statistics.as_dict()}))
+    else:
         print("" if last.text.endswith("\n") else "\n", end="", flush=True)
-        return
-    answer = {
-        "text": last.text,
-        "tokens": list(last.tokens),
-        "finish_reason": last.finish_reason,
-        "statistics": last.statistics.as_dict(),
-    }
-    print(as_json(answer))
+    print(statistics_line(last.statistics) + CUT.get(last.finish_reason or "", ""), file=sys.stderr)
+    return INTERRUPTED if last.finish_reason == "cancelled" else 0
+
+
+@contextmanager
+def interrupt_cancels(cancel: Callable[[], None]) -> Iterator[None]:
+    """Call `cancel` on the first Ctrl-C inside the block; a second one raises KeyboardInterrupt."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        cancel()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class ReadingLine:
+    """Shows that the prompt is being read, if that takes long: changing in a terminal, elsewhere once.
+
+    A context manager; call it with how many tokens were read, of how many.
+    """
+
+    def __init__(self) -> None:
+        self._line, self._lock = ProgressLine(), Lock()
+        self._text, self._shown, self._closed = "reading the prompt", False, False
+        self._live = sys.stderr.isatty()
+        self._timer = Timer(PATIENCE if self._live else PATIENCE_ELSEWHERE, self._begin)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __call__(self, done: int, total: int) -> None:
+        with self._lock:
+            self._text = f"reading the prompt: {100 * done // max(total, 1)} % of {total} tokens"
+            if self._shown and self._live:
+                self._line.show(self._text)
+
+    def close(self) -> None:
+        """Clear the line, for good."""
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            self._line.close()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._shown = True
+                self._line.show(self._text)
+
+
+def statistics_line(statistics: Statistics) -> str:
+    """One line for an answer: `42.1 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`."""
+    if not statistics.new_tokens:
+        return "no token yet"
+    parts = [rate(statistics.decode_tokens_per_second), f"{statistics.new_tokens} tok"]
+    if statistics.drafted:
+        parts.append(f"{statistics.tokens_per_round:.1f} tok/round")
+        parts.append(f"{percent(statistics.acceptance_rate)} accepted")
+    parts.append(f"first token {statistics.time_to_first_token_ms / 1000:.1f} s")
+    return " · ".join(parts)

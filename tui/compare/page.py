@@ -3,139 +3,30 @@
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment
+
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.chat.inventory import gigabytes
-from specdec_onnx.tui.compare import page as panels
-from specdec_onnx.tui.compare.figures import choice_line, crossover_lines, energy_line, lines, nodes_text
+from specdec_onnx.models.text import gigabytes
+from specdec_onnx.tui.compare.choice import Setups, choice_line, crossover_lines, lines
+from specdec_onnx.tui.compare.figures import nodes_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c6d31", "#666666")
-"""Okabe and Ito's palette: told apart by colour-blind readers too."""
+"""Okabe and Ito's palette, which colour-blind readers can tell apart too."""
 
 ROW_OF_LEGEND = 0.1
 """Share of the height that a row of the legend takes."""
 
 LONGEST_ANSWER = 400
 """Tokens up to which the time of an answer is drawn."""
-
-Places = Mapping[str, Mapping[str, Any]]
-Draw = Callable[["Axes"], None]
-
-
-def _color(places: Places, name: str) -> str:
-    return COLORS[list(places).index(name) % len(COLORS)]
-
-
-def first_token(places: Places) -> Draw:
-    """Time to the first token over the length of the prompt, a line for each place."""
-
-    def draw(axes: "Axes") -> None:
-        for name, place in places.items():
-            times = [
-                min(mode["first_token_ms"] for mode in each["modes"].values()) for each in place["lengths"]
-            ]
-            tokens = [each["prompt_tokens"] for each in place["lengths"]]
-            axes.plot(tokens, times, "o-", color=_color(places, name), label=name)
-        axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None))
-        _legend(axes, 4)
-
-    return draw
-
-
-def per_token(places: Places, length: int) -> Draw:
-    """Time of a token at one prompt length, a bar for each place and mode."""
-    bars = [
-        (name, mode, figures["per_token_ms"], figures["spread"])
-        for name, place in places.items()
-        for each in place["lengths"]
-        if each["length"] == length
-        for mode, figures in each["modes"].items()
-    ]
-
-    def draw(axes: "Axes") -> None:
-        _bars(axes, places, bars)
-        axes.set(title=f"prompt of {length} tokens", xlabel="ms per token")
-
-    return draw
-
-
-def energy(places: Places) -> Draw:
-    """Joules of a token at the shortest prompt, a bar for each place and mode."""
-    bars = [
-        (name, mode, figures["joules_per_token"] or 0.0, None)
-        for name, place in places.items()
-        for mode, figures in place["lengths"][0]["modes"].items()
-    ]
-
-    def draw(axes: "Axes") -> None:
-        _bars(axes, places, bars)
-        axes.set(xlabel="joules per token")
-
-    return draw
-
-
-def _bars(axes: "Axes", places: Places, bars: Sequence[tuple[str, str, float, list[float] | None]]) -> None:
-    """One bar for each place and mode, plain ones pale; the first is on top."""
-    for row, (name, mode, value, spread) in enumerate(bars):
-        pale = 0.45 if mode == "plain" else 1.0
-        axes.barh(row, value, color=_color(places, name), alpha=pale, height=0.72)
-        if spread:
-            axes.plot(spread, [row, row], color="#222222", linewidth=1.2, marker="|", markersize=6)
-        end = max([value, *(spread or [])])
-        axes.annotate(f"{value:.3g}", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.set_yticks(range(len(bars)), [f"{name} {mode}" for name, mode, _, _ in bars])
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.margins(x=0.18)
-
-
-def whole(places: Places, length: int) -> Draw:
-    """Time of an answer over its length, a line for each place in the mode that is best for half the range."""
-
-    def draw(axes: "Axes") -> None:
-        for line in lines(places, length, LONGEST_ANSWER // 2):
-            ends = (1, LONGEST_ANSWER)
-            axes.plot(
-                ends,
-                [line.seconds(tokens) for tokens in ends],
-                color=_color(places, line.place),
-                label=f"{line.place} {line.mode}",
-            )
-        axes.set(title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s")
-        axes.set(xlim=(0, None))
-        _legend(axes, 1)
-
-    return draw
-
-
-def passes(places: Places) -> Draw:
-    """Time of a pass of the target over its width, as a multiple of a pass over one token, a line for each place."""
-
-    def draw(axes: "Axes") -> None:
-        for name, place in places.items():
-            if costs := place["forward_cost_ms"]:
-                widths, values = [int(width) for width in costs], list(costs.values())
-                ratios = [value / values[0] for value in values]
-                axes.plot(widths, ratios, "o-", color=_color(places, name), label=name)
-        axes.set(xlabel="tokens in the pass", ylabel="× a pass over one", xlim=(0, None))
-        _legend(axes, 4)
-
-    return draw
-
-
-def _legend(axes: "Axes", across: int) -> None:
-    """In the upper left, which is kept free: all lines rise to the right."""
-    rows = -(-len(axes.lines) // across)
-    axes.set_ylim(0, (1 + ROW_OF_LEGEND * rows) * axes.get_ylim()[1])
-    axes.legend(frameon=False, loc="upper left", ncols=across, fontsize=9, handlelength=1.4, labelspacing=0.3)
-
 
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -152,76 +43,21 @@ STYLE: Any = {
 }
 WIDTH, PANEL_HEIGHT = 10.6, 3.3
 
-
-def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Title, explanation and SVG of each chart that the figures are enough for."""
-    places = {name: place for name, place in report["places"].items() if place["lengths"]}
-    if not places:
-        return
-    lengths = report["settings"]["prompt_lengths"]
-    for title, words, name, drawn in (
-        ("Until the first token", FIRST, "first", [panels.first_token(places)]),
-        (
-            "For each token of the answer",
-            PER_TOKEN,
-            "token",
-            [panels.per_token(places, length) for length in lengths],
-        ),
-        ("Until the end of the answer", WHOLE, "whole", [panels.whole(places, length) for length in lengths]),
-        ("A pass over several tokens", PASSES, "pass", [panels.passes(places)] if _costed(places) else []),
-        ("Energy", ENERGY, "energy", [panels.energy(places)] if report["energy"]["counted"] else []),
-    ):
-        if drawn:
-            yield title, words, _svg(name, drawn, _heights(name, places))
-
-
-FIRST = "Milliseconds until the first token, by the length of the prompt; the quickest mode in each place."
-PER_TOKEN = "Milliseconds for a token, by place and mode; whiskers span the repeats. Shorter is better."
-WHOLE = "Seconds until an answer is complete, by its length. Where two lines cross, the better place changes."
-PASSES = "How much longer the target takes for several tokens than for one. The flatter the line, the more drafts pay."
-ENERGY = "Joules that the processor package used for a token, with whatever else ran."
-
-
-def _heights(name: str, places: Places) -> float:
-    bars = sum(max(len(each["modes"]) for each in place["lengths"]) for place in places.values())
-    return 0.9 + 0.3 * bars if name in ("token", "energy") else PANEL_HEIGHT
-
-
-def _svg(name: str, drawn: Sequence[Draw], height: float) -> str:
-    """Panels side by side, three a row."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    across = min(3, len(drawn))
-    rows = -(-len(drawn) // across)
-    with rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
-        for number, draw in enumerate(drawn, start=1):
-            draw(figure.add_subplot(rows, across, number))
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
-    text = out.getvalue()
-    return text[text.index("<svg") :]
-
-
-def _costed(places: Places) -> bool:
-    return any(place["forward_cost_ms"] for place in places.values())
+Draw = Callable[["Axes"], None]
 
 
 def require_charts() -> None:
-    """Raise SpecdecError when the library that draws the charts is missing."""
+    """Raise SpecdecError if the library that draws the charts is missing."""
     if find_spec("matplotlib") is None:
         raise SpecdecError(
             "matplotlib is not installed",
-            "it draws the charts of --html",
+            "--html needs it to draw the charts",
             "pip install 'specdec-onnx[report]'",
         )
 
 
 def page(report: Mapping[str, Any]) -> str:
     """The whole page; every text in it is escaped."""
-    from jinja2 import Environment
-
     source = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True).from_string(source)
     return template.render(
@@ -229,8 +65,120 @@ def page(report: Mapping[str, Any]) -> str:
         made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
         choice=choice_line(report),
         crossovers=crossover_lines(report),
-        energy=energy_line(report),
         charts=list(charts(report)),
         nodes=nodes_text,
         gigabytes=gigabytes,
     )
+
+
+def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Title, explanation and SVG of each chart that has figures."""
+    setups = {name: setup for name, setup in report["setups"].items() if setup["lengths"]}
+    if not setups:
+        return
+    lengths = report["settings"]["prompt_lengths"]
+    bars = sum(max(len(each["modes"]) for each in setup["lengths"]) for setup in setups.values())
+    yield (
+        "Until the first token",
+        "Milliseconds until the first token, by the length of the prompt; each device in its quickest mode.",
+        _svg("first", [partial(_first_token, setups)]),
+    )
+    yield (
+        "For each token of the answer",
+        "Milliseconds for a token, by device and mode; whiskers span the repeats. Shorter is better.",
+        _svg("token", [partial(_per_token, setups, length) for length in lengths], 0.9 + 0.3 * bars),
+    )
+    yield (
+        "Until the end of the answer",
+        "Seconds until an answer is complete, by its length. Where two lines cross, the better device changes.",
+        _svg("whole", [partial(_whole_answer, setups, length) for length in lengths]),
+    )
+    if any(setup["forward_cost_ms"] for setup in setups.values()):
+        yield (
+            "A pass over several tokens",
+            "How many times as long the target takes for several tokens. The flatter the line, the more drafts pay.",
+            _svg("pass", [partial(_passes, setups)]),
+        )
+
+
+def _first_token(setups: Setups, axes: "Axes") -> None:
+    """Time to the first token over the length of the prompt, a line for each setup."""
+    for name, setup in setups.items():
+        tokens = [each["prompt_tokens"] for each in setup["lengths"]]
+        times = [min(mode["first_token_ms"] for mode in each["modes"].values()) for each in setup["lengths"]]
+        axes.plot(tokens, times, "o-", color=_color(setups, name), label=name)
+    axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None))
+    _legend(axes, 4)
+
+
+def _per_token(setups: Setups, length: int, axes: "Axes") -> None:
+    """Time of a token at one prompt length, a bar for each setup and mode; plain ones pale, the first on top."""
+    bars = [
+        (name, mode, figures)
+        for name, setup in setups.items()
+        for each in setup["lengths"]
+        if each["length"] == length
+        for mode, figures in each["modes"].items()
+    ]
+    for row, (name, mode, figures) in enumerate(bars):
+        value, spread = figures["per_token_ms"], figures["spread"] or []
+        alpha = 0.45 if mode == "plain" else 1.0
+        axes.barh(row, value, color=_color(setups, name), alpha=alpha, height=0.72)
+        if spread:
+            axes.plot(spread, [row, row], color="#222222", linewidth=1.2, marker="|", markersize=6)
+        end = max([value, *spread])
+        axes.annotate(f"{value:.3g}", (end, row), (4, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_yticks(range(len(bars)), [f"{name} {mode}" for name, mode, _ in bars])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.18)
+    axes.set(title=f"prompt of {length} tokens", xlabel="ms per token")
+
+
+def _whole_answer(setups: Setups, length: int, axes: "Axes") -> None:
+    """Time of an answer over its length, a line for each setup in the mode that is best for half the range."""
+    ends = (1, LONGEST_ANSWER)
+    for line in lines(setups, length, LONGEST_ANSWER // 2):
+        seconds = [line.seconds(tokens) for tokens in ends]
+        axes.plot(ends, seconds, color=_color(setups, line.setup), label=f"{line.setup} {line.mode}")
+    axes.set(title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s", xlim=(0, None))
+    _legend(axes, 1)
+
+
+def _passes(setups: Setups, axes: "Axes") -> None:
+    """Time of a pass of the target over its width, as a multiple of a pass over one token, a line for each setup."""
+    for name, setup in setups.items():
+        if costs := setup["forward_cost_ms"]:
+            widths, values = [int(width) for width in costs], list(costs.values())
+            ratios = [value / values[0] for value in values]
+            axes.plot(widths, ratios, "o-", color=_color(setups, name), label=name)
+    axes.set(xlabel="tokens in the pass", ylabel="× a pass over one", xlim=(0, None))
+    _legend(axes, 4)
+
+
+def _legend(axes: "Axes", across: int) -> None:
+    """In the upper left, which is kept free: all lines rise to the right."""
+    rows = -(-len(axes.lines) // across)
+    axes.set_ylim(0, (1 + ROW_OF_LEGEND * rows) * axes.get_ylim()[1])
+    axes.legend(frameon=False, loc="upper left", ncols=across, fontsize=9, handlelength=1.4, labelspacing=0.3)
+
+
+def _color(setups: Setups, name: str) -> str:
+    return COLORS[list(setups).index(name) % len(COLORS)]
+
+
+def _svg(name: str, panels: Sequence[Draw], height: float = PANEL_HEIGHT) -> str:
+    """Panels side by side, three in a row, each `height` inches high."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    across = min(3, len(panels))
+    rows = -(-len(panels) // across)
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+        for number, draw in enumerate(panels, start=1):
+            draw(figure.add_subplot(rows, across, number))
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    text = out.getvalue()
+    return text[text.index("<svg") :]

@@ -6,46 +6,44 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from specdec_onnx.models.text import gigabytes
 from specdec_onnx.tui.bench.figures import columns, titled, warning_lines
-from specdec_onnx.tui.chat.inventory import gigabytes
-from specdec_onnx.tui.compare.figures import choice_line, crossover_lines, energy_line, nodes_text
+from specdec_onnx.tui.compare.choice import choice_line, crossover_lines
+from specdec_onnx.tui.compare.figures import nodes_text
 
 
 def tables(report: Mapping[str, Any]) -> RenderableType:
-    """Places, their times by prompt length and mode, uses, crossovers, and the choice."""
-    parts: list[RenderableType] = [_places(report), _times(report)]
+    """The setups, their times by prompt length and mode, uses, crossovers, and the choice."""
+    parts: list[RenderableType] = [_setups(report), _times(report)]
     if report["choice"]:
         parts += [_uses(report), _crossovers(report)]
-    return Group(*parts, *_notes(report))
+    return Group(*parts, Text(), *warning_lines(report["noise"]["warnings"]))
 
 
-def _places(report: Mapping[str, Any]) -> RenderableType:
-    table = columns("place", "loads in", "peak memory", "speculative output")
-    table.add_column("runs on")
-    for name, place in report["places"].items():
-        memory = place["peak_memory_bytes"]
+def _setups(report: Mapping[str, Any]) -> RenderableType:
+    table = columns("device", "loads in", "peak memory", "speculative output")
+    table.add_column("graph nodes")
+    for name, setup in report["setups"].items():
+        memory = setup["peak_memory_bytes"]
         table.add_row(
             name,
-            "–" if place["load_seconds"] is None else f"{place['load_seconds']:.1f} s",
+            "–" if setup["load_seconds"] is None else f"{setup['load_seconds']:.1f} s",
             gigabytes(memory) if memory else "–",
-            place["identity"] or "–",
-            nodes_text(place),
+            setup["identity"] or "–",
+            nodes_text(setup),
         )
     problems = [
-        Text(f"{name}: {place['problem']}", style="yellow")
-        for name, place in report["places"].items()
-        if place["problem"]
+        Text(f"{name}: {setup['problem']}", style="yellow")
+        for name, setup in report["setups"].items()
+        if setup["problem"]
     ]
-    return Group(titled(f"{report['pair']['name']}, in each place", table), *problems)
+    return Group(titled(f"{report['pair']['name']}, on each device", table), *problems)
 
 
 def _times(report: Mapping[str, Any]) -> RenderableType:
-    energy = report["energy"]["counted"]
-    table = columns(
-        "place", "mode", "prompt", "first token", "per token", "tok/s", *(["J/token"] if energy else [])
-    )
-    for name, place in report["places"].items():
-        for each in place["lengths"]:
+    table = columns("device", "mode", "prompt", "first token", "per token", "tok/s")
+    for name, setup in report["setups"].items():
+        for each in setup["lengths"]:
             for mode, figures in each["modes"].items():
                 table.add_row(
                     name,
@@ -54,7 +52,6 @@ def _times(report: Mapping[str, Any]) -> RenderableType:
                     f"{figures['first_token_ms']:.0f} ms",
                     _per_token(figures),
                     f"{1e3 / figures['per_token_ms']:.1f}",
-                    *([f"{figures['joules_per_token'] or 0:.2f}"] if energy else []),
                 )
     return titled("latency by prompt length and mode", table)
 
@@ -73,7 +70,7 @@ def _uses(report: Mapping[str, Any]) -> RenderableType:
     for use, ranking in report["uses"].items():
         name, _, lengths = use.partition(" (")
         table.add_row(
-            f"{name}\n({lengths}", *(f"{each['place']}\n{each['seconds']:.1f} s" for each in ranking)
+            f"{name}\n({lengths}", *(f"{each['setup']}\n{each['seconds']:.1f} s" for each in ranking)
         )
     return titled("seconds to the end of the answer", table)
 
@@ -86,7 +83,3 @@ def _crossovers(report: Mapping[str, Any]) -> RenderableType:
         Text(),
         Text(choice_line(report), style="bold"),
     )
-
-
-def _notes(report: Mapping[str, Any]) -> list[Text]:
-    return [Text(), Text(energy_line(report), style="dim"), *warning_lines(report["noise"]["warnings"])]

@@ -76,7 +76,9 @@ def bench(*options: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("fake")
-def test_the_contract(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_holds_the_other_programs_figures(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
     figures = bench("--modes", "plain")
     found = figures["against"]["ort-genai"]
     assert list(figures["modes"]) == ["plain", "auto"]  # auto is what is compared
@@ -112,13 +114,13 @@ def test_both_write_the_same_number_of_tokens(engine: ScriptedEngine) -> None:
 
 
 @pytest.mark.usefixtures("fake")
-def test_without_a_draft_model(engine: ScriptedEngine) -> None:
+def test_a_single_model_has_no_draft_modes(engine: ScriptedEngine) -> None:
     engine.pair.draft = None
     assert list(bench()["against"]["ort-genai"]["modes"]) == ["plain", "ngram", "ngram-adaptive"]
 
 
 @pytest.mark.usefixtures("fake")
-def test_threads_are_ours(engine: ScriptedEngine) -> None:
+def test_the_other_program_gets_our_number_of_threads(engine: ScriptedEngine) -> None:
     assert bench("--threads", "3")["against"]["ort-genai"]["threads"] == 3
 
 
@@ -127,7 +129,7 @@ def test_threads_are_ours(engine: ScriptedEngine) -> None:
     ("trouble", "words"),
     [({"refuse": "no such thing"}, "no such thing"), ({"die": "out of memory"}, "out of memory")],
 )
-def test_its_failures_are_told(
+def test_a_failure_of_the_worker_is_one_clear_error(
     engine: ScriptedEngine,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -158,7 +160,7 @@ def test_no_worker_outlives_the_benchmark(
     assert len(started) == 1 and started[0].returncode is not None
 
 
-def test_a_missing_package_is_told_first(
+def test_a_missing_package_is_reported_before_anything_runs(
     engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("specdec_onnx.tui.bench.genai.find_spec", lambda name: None)
@@ -178,7 +180,7 @@ def test_a_missing_package_is_told_first(
         ["--against-pair", "pair"],
     ],
 )
-def test_what_cannot_be_compared(engine: ScriptedEngine, options: list[str]) -> None:
+def test_settings_that_cannot_be_shared_are_refused(engine: ScriptedEngine, options: list[str]) -> None:
     assert main(["bench", "pair", *options]) == 2
     assert engine.calls == []
 
@@ -195,13 +197,13 @@ def test_another_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("fake")
-def test_a_folder_it_cannot_open(tmp_path: Path) -> None:
+def test_a_folder_without_genai_config_is_refused(tmp_path: Path) -> None:
     pair: Any = SimpleNamespace(path=tmp_path, target=SimpleNamespace(path=tmp_path), draft=None)
     with pytest.raises(SpecdecError, match="genai_config"):
         Genai(pair, 1)
 
 
-def test_the_real_program(tmp_path: Path) -> None:
+def test_the_real_program_gives_the_same_answers(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is not installed")
     pair, out = export_tiny_pair(tmp_path / "pair", target_format="int4"), tmp_path / "o.json"
     options = ["--limit", "2", "--max-new-tokens", "12", "--raw", "--json", str(out)]

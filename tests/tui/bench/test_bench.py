@@ -17,10 +17,10 @@ from support.tiny import export_tiny_pair
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.tui.bench.command import Session
+from specdec_onnx.tui.bench.command import Benchmark
 from specdec_onnx.tui.bench.figures import summarize
 from specdec_onnx.tui.bench.prompts import Prompt
-from specdec_onnx.tui.bench.runs import carried, orders
+from specdec_onnx.tui.bench.runs import alternating, orders
 from specdec_onnx.tui.cli.main import main
 
 PROMPTS = ("code 0", "code 1", "prose 0", "prose 1")
@@ -50,7 +50,7 @@ def bench(*options: str) -> dict[str, Any]:
     return figures
 
 
-def test_the_contract(engine: ScriptedEngine) -> None:
+def test_the_report_holds_machine_pair_costs_and_modes(engine: ScriptedEngine) -> None:
     figures = bench("--modes", "plain,draft")
     assert figures["prompts"] == 4
     assert figures["forward_cost_ms"] == {"1": 10.0, "2": 12.5}
@@ -89,13 +89,13 @@ def test_sampled_answers_are_compared_when_a_seed_couples_them(engine: ScriptedE
     assert engine.calls[-1].parameters.seed == 7
 
 
-def test_rates_with_and_without_the_prompt(engine: ScriptedEngine) -> None:
+def test_rates_are_given_with_and_without_the_prompt(engine: ScriptedEngine) -> None:
     auto = bench("--modes", "auto")["modes"]["auto"]
     assert auto["decode_tokens_per_second"] == 32.0
     assert auto["end_to_end_tokens_per_second"] == round(8 / (0.25 + 0.25), 3)
 
 
-def test_acceptance_by_position_and_source(engine: ScriptedEngine) -> None:
+def test_acceptance_is_split_by_position_and_source(engine: ScriptedEngine) -> None:
     modes = bench("--modes", "plain,draft")["modes"]
     assert modes["draft"]["drafted_by_position"] == [8, 8, 8]  # four prompts, two rounds each
     assert modes["draft"]["acceptance_by_position"] == [1.0, 1.0, 1.0]
@@ -103,7 +103,7 @@ def test_acceptance_by_position_and_source(engine: ScriptedEngine) -> None:
     assert modes["plain"]["acceptance_by_position"] == []
 
 
-def test_time_is_split(engine: ScriptedEngine) -> None:
+def test_time_is_split_into_draft_verify_and_host(engine: ScriptedEngine) -> None:
     draft = bench("--modes", "draft", "--limit", "1")["modes"]["draft"]
     seconds = [draft[f"{part}_seconds"] for part in ("draft", "verify", "host", "decode")]
     assert seconds == [0.0625, 0.125, 0.0625, 0.25]  # a quarter, a half and a quarter of two rounds
@@ -126,7 +126,7 @@ def test_a_repeat_that_differs_is_no_identical_answer(engine: ScriptedEngine) ->
     assert modes["draft"]["identical_to_plain"] == 0 and modes["plain"]["identical_to_plain"] == 1
 
 
-def test_peak_memory_and_noise_are_told(engine: ScriptedEngine) -> None:
+def test_peak_memory_and_noise_are_reported(engine: ScriptedEngine) -> None:
     figures = bench("--modes", "plain", "--repeat", "2")
     assert figures["peak_memory_bytes"] > 10e6
     assert figures["noise"]["plain_spread"] == 0.0 and isinstance(figures["noise"]["warnings"], list)
@@ -140,7 +140,7 @@ def test_settings_reach_the_engine(engine: ScriptedEngine) -> None:
 
 
 @pytest.mark.parametrize("out", ["nowhere/out.json", "pair"])
-def test_a_file_that_cannot_be_written_is_told_first(
+def test_a_file_that_cannot_be_written_is_reported_before_measuring(
     engine: ScriptedEngine, out: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", out]) == 2
@@ -186,20 +186,22 @@ def test_ctrl_c_keeps_the_prompts_that_every_mode_answered(
     assert sum(figures["modes"]["draft"]["drafted_by_position"]) == 2 * 4 * 6  # of two repeats
 
 
-def test_ctrl_c_before_anything_was_measured(engine: ScriptedEngine) -> None:
+def test_ctrl_c_before_anything_was_measured_writes_nothing(engine: ScriptedEngine) -> None:
     engine.before_step = lambda number: (_ for _ in ()).throw(KeyboardInterrupt)
     assert main(["bench", "pair", "--prompts", "p.jsonl", "--json", "out.json"]) == 130
     assert not Path("out.json").exists()
 
 
-def test_a_mode_the_pair_lacks(monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine) -> None:
+def test_a_mode_that_the_pair_lacks_is_refused(
+    monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine
+) -> None:
     single = ScriptedEngine(modes=("plain", "suffix", "auto"))
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: single)
     assert main(["bench", "pair", "--modes", "draft"]) == 2
 
 
 @pytest.mark.parametrize("options", [["--limit", "0"], ["--repeat", "0"], ["--json", "missing/out.json"]])
-def test_impossible_options(engine: ScriptedEngine, options: list[str]) -> None:
+def test_impossible_options_are_refused(engine: ScriptedEngine, options: list[str]) -> None:
     assert main(["bench", "pair", "--prompts", "p.jsonl", *options]) == 2
 
 
@@ -242,7 +244,7 @@ def test_a_single_prompt_is_not_answered_from_its_own_cache(engine: ScriptedEngi
 def test_every_mode_answers_every_prompt_and_none_follows_itself(
     prompts: int, contestants: int, repeat: int, seed: int
 ) -> None:
-    slots = [slot for order in orders(prompts, repeat, seed) for slot in carried(order, contestants)]
+    slots = [slot for order in orders(prompts, repeat, seed) for slot in alternating(order, contestants)]
     assert Counter(slots) == dict.fromkeys(product(range(prompts), range(contestants)), repeat)
     assert all(one[0] != other[0] for one, other in pairwise(slots))
 
@@ -260,8 +262,8 @@ def test_acceptance_is_the_same_with_caches_as_in_use_as_with_emptied_ones(tiny:
     ]
 
     def found(order_seed: int | None) -> dict[str, tuple[Any, ...]]:
-        session = Session(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
-        modes = summarize(session.rounds(), tiny.modes, comparable=True)
+        benchmark = Benchmark(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
+        modes = summarize(benchmark.rounds(), tiny.modes, comparable=True)
         kept = (
             "tokens_per_round",
             "acceptance_rate",
@@ -299,8 +301,8 @@ def test_names_and_categories_are_shown_as_they_are_and_never_obeyed(
     assert set(figures["modes"]["auto"]["speedup"]["by_category"]) == {line["category"] for line in lines}
 
 
-def test_what_is_no_plain_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    from specdec_onnx.tui.bench.command import write
+def test_a_link_or_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    from specdec_onnx.tui.cli.output import write
 
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")

@@ -9,8 +9,7 @@ import pytest
 
 from specdec_onnx.models import memory
 from specdec_onnx.models.memory import peak_memory
-from specdec_onnx.tui.bench import machine as noise
-from specdec_onnx.tui.bench import machine as processor
+from specdec_onnx.tui.bench import machine
 from specdec_onnx.tui.bench.machine import Watch, unsteadiness, warnings
 
 QUIET: dict[str, Any] = {
@@ -35,7 +34,7 @@ def test_a_quiet_machine_is_not_mentioned() -> None:
         ({"others_share": 0.4}, "40 % of the processor"),
         ({"stolen_share": 0.05}, "host of this virtual machine"),
         ({"load_average_before": 999.0}, "load average was 999.0"),
-        ({"throttled": 3}, "heat 3 times"),
+        ({"throttled": 3}, "throttled for heat 3 times"),
         ({"on_battery": True}, "battery"),
         ({"plain_spread": 0.5}, "varied by 50 %"),
     ],
@@ -47,7 +46,7 @@ def test_each_disturbance_is_named(seen: dict[str, Any], words: str) -> None:
 
 def test_the_work_of_others_is_told_from_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ticks = tmp_path / "stat"
-    monkeypatch.setattr(noise, "_TICKS", ticks)
+    monkeypatch.setattr(machine, "TICKS", ticks)
     clock = iter([100.0, 110.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -72,21 +71,21 @@ def test_a_busy_neighbour_is_seen() -> None:
     assert seen > 0
 
 
-def test_how_far_repeats_lie_apart() -> None:
+def test_unsteadiness_is_the_median_distance_of_repeats() -> None:
     assert unsteadiness([[1.0, 1.1], [2.0, 2.5, 2.0], [1.0, 1.2]]) == 0.2
     assert unsteadiness([[1.0], [2.0]]) is None and unsteadiness([]) is None
 
 
 def test_cores_that_share_a_physical_one_count_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processor, "SYSTEM", tmp_path)
-    monkeypatch.setattr(processor, "_own_cores", lambda: {0, 1, 2, 3})
+    monkeypatch.setattr(machine, "SYSTEM", tmp_path)
+    monkeypatch.setattr(machine, "_own_cores", lambda: {0, 1, 2, 3})
     for core, siblings in enumerate(("0-1", "0-1", "2-3", "2-3")):
         folder = tmp_path / f"cpu{core}" / "topology"
         folder.mkdir(parents=True)
         (folder / "core_cpus_list").write_text(siblings + "\n")
-    assert processor.physical_cores() == 2 and processor.logical_cores() == 4
-    monkeypatch.setattr(processor, "SYSTEM", tmp_path / "none")
-    assert processor.physical_cores() == 4
+    assert machine.physical_cores() == 2 and machine.logical_cores() == 4
+    monkeypatch.setattr(machine, "SYSTEM", tmp_path / "none")
+    assert machine.physical_cores() == 4
 
 
 def test_peak_memory_grows_with_what_is_held() -> None:

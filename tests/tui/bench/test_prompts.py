@@ -19,12 +19,12 @@ def write(file: Path, *lines: Any) -> Path:
     return file
 
 
-def test_own_format(tmp_path: Path) -> None:
+def test_category_and_prompt_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "p.jsonl", {"category": "prose", "prompt": "Hi"}, "", {"prompt": "Ho"})
     assert read_prompts(file) == [Prompt("prose", ("Hi",)), Prompt("all", ("Ho",))]
 
 
-def test_spec_bench_conversations(tmp_path: Path) -> None:
+def test_spec_bench_conversations_are_read(tmp_path: Path) -> None:
     file = write(
         tmp_path / "p.jsonl", {"question_id": 81, "category": "writing", "turns": ["first", "second"]}
     )
@@ -32,7 +32,7 @@ def test_spec_bench_conversations(tmp_path: Path) -> None:
     assert read_prompts(file, all_turns=True) == [Prompt("writing", ("first", "second"))]
 
 
-def test_human_eval_gzipped(tmp_path: Path) -> None:
+def test_gzipped_human_eval_is_read(tmp_path: Path) -> None:
     file = write(tmp_path / "p.jsonl.gz", {"task_id": "HumanEval/0", "prompt": "def f():\n", "test": "…"})
     assert read_prompts(file) == [Prompt("code", ("def f():\n",))]
 
@@ -63,12 +63,12 @@ def test_line_separators_inside_a_prompt_do_not_end_the_line(tmp_path: Path) -> 
         ([""], "has no prompts"),
     ],
 )
-def test_broken_files(tmp_path: Path, lines: list[Any], said: str) -> None:
+def test_a_broken_file_is_an_error_that_names_the_line(tmp_path: Path, lines: list[Any], said: str) -> None:
     with pytest.raises(SpecdecError, match=said):
         read_prompts(write(tmp_path / "p.jsonl", *lines))
 
 
-def test_unreadable_files(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b'{"prompt": "a"}')[:-4])
     (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "caf\xe9"}')
     (tmp_path / "plain.gz").write_bytes(b'{"prompt": "a"}')

@@ -16,9 +16,10 @@ from textual.widgets import Input, OptionList, TextArea
 from textual.widgets._toast import Toast
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.text import gigabytes
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.history.store import Store, recent
-from specdec_onnx.tui.chat.inventory import LocalPair, gigabytes, measured_speeds
+from specdec_onnx.tui.chat.inventory import LocalPair, measured_speeds
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
 from specdec_onnx.tui.chat.screens.history import HistoryScreen
 from specdec_onnx.tui.chat.screens.keys import AskScreen

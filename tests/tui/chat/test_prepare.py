@@ -41,10 +41,10 @@ def test_a_pair_is_fetched_and_exported(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.splitlines() == [
-        f"{target}: 100 %",
-        f"{draft}: 100 %",
-        "exporting qwen2.5-coder-1.5b: 50 %",
-        "exporting qwen2.5-coder-1.5b: 100 %",
+        f"100 %  {target}",
+        f"100 %  {draft}",
+        " 50 %  exporting qwen2.5-coder-1.5b",
+        "100 %  exporting qwen2.5-coder-1.5b",
     ]
 
 

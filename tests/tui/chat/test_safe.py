@@ -16,6 +16,7 @@ from textual.app import App
 from textual.widgets import Input, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.text import on_one_line, printable
 from specdec_onnx.tui.chat import copying as clipboard
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import State
@@ -26,7 +27,6 @@ from specdec_onnx.tui.chat.session import Piece
 from specdec_onnx.tui.chat.widgets.answer import AnswerView, token_content
 from specdec_onnx.tui.chat.widgets.markdown import Document, look, rendered
 from specdec_onnx.tui.chat.widgets.welcome import JobBar
-from specdec_onnx.tui.text import on_one_line, printable
 
 EVIL = "ev\x1b]52;c;aGk=\x07il\x9b31m\x00\x7f\u202e!"
 SIGNS = "ev␛]52;c;aGk=␇il�31m␀␡�!"

@@ -25,8 +25,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put a function of the test's own in the place of every command."""
 
     def install(run: Callable[[argparse.Namespace], int]) -> None:
-        module = SimpleNamespace(add_arguments=lambda parser: None, run=run)
-        monkeypatch.setattr(cli, "command", lambda name: module)
+        monkeypatch.setattr(cli, "import_module", lambda name: SimpleNamespace(run=run))
         monkeypatch.delenv("SPECDEC_DEBUG", raising=False)
 
     return install
@@ -73,26 +72,26 @@ def test_debug_shows_the_traceback(run_as: Install, monkeypatch: pytest.MonkeyPa
         cli.main(["demo"])
 
 
-def test_interrupt_is_130(run_as: Install) -> None:
+def test_an_interrupt_ends_with_code_130(run_as: Install) -> None:
     run_as(raising(KeyboardInterrupt()))
     assert cli.main(["demo"]) == 130
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--version"])
     assert end.value.code == 0 and capsys.readouterr().out == f"specdec-onnx {__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["run"], ["bench", "pair", "--modes", "fast"]])
-def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_ends_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(arguments)
     assert end.value.code == 2 and "usage: specdec" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), (">/dev/full", 1)])
-def test_no_place_for_the_output(redirection: str, code: int) -> None:
+def test_a_full_stdout_is_an_error_and_a_closed_one_is_not(redirection: str, code: int) -> None:
     line = f"{shlex.quote(sys.executable)} -m specdec_onnx.tui.cli.main doctor {redirection}"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code
@@ -105,7 +104,7 @@ def test_help_says_what_the_defaults_are(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "0 means the physical cores (default)" in said
+    assert "0 means one for each physical core (default)" in said
     assert (f"(default: {DEFAULT_CONTEXT}, or the model's own limit if that is less)" in said) == (
         command != "demo"
     )
@@ -125,11 +124,11 @@ def test_doctor_says_that_the_embedding_table_stays_in_the_file(
 
 def test_a_closed_pipe_is_quiet() -> None:
     code = (
-        "import argparse, sys, types\n"
+        "import sys, types\n"
         "from specdec_onnx.tui.cli import main as cli\n"
         "def run(args):\n"
         "    while True: print('x' * 1000, flush=True)\n"
-        "cli.command = lambda name: types.SimpleNamespace(add_arguments=lambda p: None, run=run)\n"
+        "cli.import_module = lambda name: types.SimpleNamespace(run=run)\n"
         "sys.exit(cli.main(['demo']))"
     )
     writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -161,6 +160,7 @@ def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFi
         "cache_bytes": 1,
         "nodes": {},
         "fallbacks": {},
+        "device": "cpu",
     }
     pair = {"name": "[/red]", "identity": "bit-identical", "device": "cpu", "threads": 1, "draft_device": ""}
     pair |= {"context": 9, "modes": ["plain"], "forward_cost_ms": {"1": 1.0}, "draft_cost_ms": {}}

@@ -16,7 +16,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     return scripted
 
 
-def test_both_answers_and_the_ratio(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_shows_both_answers_and_the_ratio(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["demo", "--prompt", "Count"]) == 0
     said = capsys.readouterr().out
     assert said.count(ANSWER) == 2
@@ -37,7 +39,7 @@ def test_a_difference_is_never_hidden(engine: ScriptedEngine, capsys: pytest.Cap
     assert "the outputs differ from token 4 on" in capsys.readouterr().out
 
 
-def test_small_looks_drafts_up(engine: ScriptedEngine) -> None:
+def test_the_small_demo_drafts_from_the_text(engine: ScriptedEngine) -> None:
     assert main(["demo", "--small", "--max-new-tokens", "5"]) == 0
     assert [(call.mode, call.parameters.max_new_tokens) for call in engine.calls[-2:]] == [
         ("plain", 5),

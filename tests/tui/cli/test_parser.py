@@ -38,7 +38,7 @@ WORDS = {
 
 
 def parsed(command: str, groups: Sequence[Sequence[str]]) -> Namespace:
-    return build_parser(command).parse_args([command, *(word for group in groups for word in group)])
+    return build_parser().parse_args([command, *(word for group in groups for word in group)])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -60,7 +60,7 @@ def _kind(group: list[str], words: Sequence[list[str]]) -> str:
 
 @settings(max_examples=500)
 @given(st.permutations([["big.gguf"], ["--draft", "s"], ["-o", "out"], ["--trim", "9"], ["--force"]]))
-def test_so_do_those_of_an_export(groups: list[list[str]]) -> None:
+def test_the_arguments_of_an_export_come_in_any_order(groups: list[list[str]]) -> None:
     found = export_cli.build_parser().parse_args([word for group in groups for word in group])
     assert (found.source, found.draft, str(found.output), found.trim, found.force) == (
         "big.gguf",
@@ -71,13 +71,13 @@ def test_so_do_those_of_an_export(groups: list[list[str]]) -> None:
     )
 
 
-def test_an_option_before_the_prompt() -> None:
-    found = build_parser("run").parse_args(["run", "pair", "--max-new-tokens", "4", "question"])
+def test_an_option_may_come_before_the_prompt() -> None:
+    found = build_parser().parse_args(["run", "pair", "--max-new-tokens", "4", "question"])
     assert (found.pair, found.prompt, found.max_new_tokens) == ("pair", ["question"], 4)
 
 
 def test_what_follows_two_dashes_is_never_an_option() -> None:
-    found = build_parser("run").parse_args(["run", "--json", "--", "pair", "--raw"])
+    found = build_parser().parse_args(["run", "--json", "--", "pair", "--raw"])
     assert (found.pair, found.prompt, found.json, found.raw) == ("pair", ["--raw"], True, False)
 
 
@@ -86,18 +86,18 @@ def test_what_follows_two_dashes_is_never_an_option() -> None:
 )
 def test_a_prompt_may_begin_with_a_dash(prompt: str) -> None:
     for words in (["pair", prompt, "--json"], ["--json", "pair", "--temp", ".5", prompt]):
-        assert build_parser("run").parse_args(["run", *words]).prompt == [prompt]
+        assert build_parser().parse_args(["run", *words]).prompt == [prompt]
 
 
 def test_values_may_begin_with_a_dash() -> None:
     words = ["--stop", "---", "--freq", "-1e-3", "--stop", "-a b", "--stop", "--x", "--seed", "1"]
-    found = build_parser("run").parse_args(["run", "pair", *words])
+    found = build_parser().parse_args(["run", "pair", *words])
     assert (found.stop, found.seed, found.frequency_penalty) == (["---", "-a b", "--x"], 1, -1e-3)
 
 
 def test_an_option_is_no_value(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        build_parser("run").parse_args(["run", "pair", "--system", "--json"])
+        build_parser().parse_args(["run", "pair", "--system", "--json"])
     assert "argument --system: expected one argument" in capsys.readouterr().err
 
 
@@ -116,12 +116,12 @@ def test_wrong_lines_are_refused_with_the_whole_usage(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
-        build_parser(words[0]).parse_args(words)
+        build_parser().parse_args(words)
     shown = capsys.readouterr().err
     assert end.value.code == 2 and said in shown and "\x1b" not in shown and "\x07" not in shown
 
 
 def test_help_shows_the_words_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        build_parser("run").parse_args(["run", "-h"])
+        build_parser().parse_args(["run", "-h"])
     assert "PAIR [PROMPT ...]" in capsys.readouterr().out

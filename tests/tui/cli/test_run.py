@@ -175,7 +175,7 @@ def test_raw_text_keeps_its_last_newline(engine: ScriptedEngine, monkeypatch: py
     assert (engine.calls[0].prompt, engine.calls[0].raw) == ("def f():\n", True)
 
 
-def test_a_prompt_that_is_not_utf_8(
+def test_a_prompt_that_is_not_utf_8_is_an_error(
     engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", Pipe(b"\xff\xfe bad"))
@@ -183,7 +183,7 @@ def test_a_prompt_that_is_not_utf_8(
     assert "not UTF-8" in capsys.readouterr().err
 
 
-def test_no_prompt_at_all(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_prompt_is_an_error(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "pair"]) == 2
     assert capsys.readouterr().err.startswith("there is no prompt")
 
@@ -207,14 +207,16 @@ def test_the_length_limit_is_mentioned(engine: ScriptedEngine, capsys: pytest.Ca
     assert capsys.readouterr().err.endswith("· cut off by --max-new-tokens\n")
 
 
-def test_ctrl_c_keeps_what_came(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_keeps_the_text_so_far(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
     engine.before_step = lambda number: signal.raise_signal(signal.SIGINT) if number == 1 else None
     assert main(["run", "pair", "Count", "--no-speculate"]) == 130
     said = capsys.readouterr()
     assert said.out == "one two\n" and said.err.endswith("· stopped\n")
 
 
-def test_an_answer_without_a_token(engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_without_a_token_is_an_empty_line(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine.answers["auto"] = ""
     assert main(["run", "pair", "Count"]) == 0
     assert capsys.readouterr() == ("\n", "no token yet\n")

@@ -11,8 +11,8 @@ import pytest
 from support.scripted_engine import ANSWER
 from support.terminal import at_a_terminal, environment, scripted
 
+from specdec_onnx.models.text import printable
 from specdec_onnx.tui.cli.streams import as_json
-from specdec_onnx.tui.text import printable
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals and file descriptors of Unix")
 
@@ -152,7 +152,7 @@ def test_a_long_prompt_shows_progress_on_a_terminal_and_cleans_up(pair: Path) ->
 
 def test_elsewhere_a_long_prompt_says_one_line(pair: Path) -> None:
     slow = (
-        "import time\nfrom specdec_onnx.tui import progress\nprogress.MORE_PATIENCE = 0.3\n"
+        "import time\nfrom specdec_onnx.tui.cli import run\nrun.PATIENCE_ELSEWHERE = 0.3\n"
         "def read(progress):\n    progress(128, 256); time.sleep(.8); progress(256, 256)\n"
         "scripted.read_prompt = read"
     )
@@ -175,7 +175,7 @@ def test_a_locale_without_utf_8_changes_no_text(pair: Path) -> None:
 @pytest.mark.parametrize(
     ("redirection", "out"), [("2>&-", ANSWER), ("<&-", ANSWER), ("2>/dev/full", ANSWER), ("<&- >&- 2>&-", "")]
 )
-def test_streams_that_are_closed_or_full(redirection: str, out: str, pair: Path) -> None:
+def test_closed_or_full_streams_raise_nothing(redirection: str, out: str, pair: Path) -> None:
     Path("specdec.py").write_text(scripted()[2])
     line = f"{sys.executable} specdec.py run pair question {redirection}"
     done = subprocess.run(
@@ -193,7 +193,7 @@ def test_a_dash_without_a_stdin_is_no_prompt(pair: Path) -> None:
     assert done.returncode == 2 and b"there is no prompt" in done.stderr
 
 
-def test_typing_the_prompt_at_a_terminal(pair: Path) -> None:
+def test_a_prompt_can_be_typed_at_a_terminal(pair: Path) -> None:
     code, sent = at_a_terminal(scripted("run", "pair", "-", setup=TELL_PROMPT), typed=b"typed\n\x04")
     assert code == 0 and b"Ctrl-D ends it" in sent and b"['typed']" in sent
 

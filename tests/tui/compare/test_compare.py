@@ -1,4 +1,4 @@
-"""`specdec compare`: places in processes of their own, what becomes of their trouble, and the report."""
+"""`specdec compare`: setups in processes of their own, what becomes of their trouble, and the report."""
 
 import json
 import os
@@ -12,7 +12,8 @@ from support.tiny import export_tiny_pair
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.tui.cli.main import main
-from specdec_onnx.tui.compare.places import Place, Plan, default_places, prompt_of, read_places
+from specdec_onnx.tui.compare.child import prompt_of
+from specdec_onnx.tui.compare.setups import Plan, Setup, default_setups, read_setups
 
 TESTS = Path(__file__).parents[2]
 
@@ -24,8 +25,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every place's process is a stand-in."""
-    monkeypatch.setattr("specdec_onnx.tui.compare.places._CHILD", "support.compare_child")
+    """Every setup's process is a stand-in."""
+    monkeypatch.setattr("specdec_onnx.tui.compare.setups._CHILD", "support.compare_child")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
 
 
@@ -40,27 +41,27 @@ def compare(pair: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return run
 
 
-def test_two_places_for_real(compare: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_two_setups_are_measured_for_real(compare: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     options = ["--prompt-lengths", "64,128", "--max-new-tokens", "6", "--repeat", "1", "--html", str(page)]
     figures = compare("--devices", "cpu,cpu:1", "--modes", "plain,draft", *options)
-    assert list(figures["places"]) == ["cpu", "cpu:1"]
-    for place in figures["places"].values():
-        assert place["problem"] is None and place["identity"] == "bit-identical"
-        assert place["runs_on"] == {"target": "cpu", "draft": "cpu"}
-        assert place["nodes"]["target"]["CPUExecutionProvider"] > 10
-        assert place["load_seconds"] > 0 and place["peak_memory_bytes"] > 20e6
-        assert [each["length"] for each in place["lengths"]] == [64, 128]
-        for each in place["lengths"]:
+    assert list(figures["setups"]) == ["cpu", "cpu:1"]
+    for setup in figures["setups"].values():
+        assert setup["problem"] is None and setup["identity"] == "bit-identical"
+        assert setup["runs_on"] == {"target": "cpu", "draft": "cpu"}
+        assert setup["nodes"]["target"]["CPUExecutionProvider"] > 10
+        assert setup["load_seconds"] > 0 and setup["peak_memory_bytes"] > 20e6
+        assert [each["length"] for each in setup["lengths"]] == [64, 128]
+        for each in setup["lengths"]:
             assert 0.9 * each["length"] < each["prompt_tokens"] <= each["length"]
             assert list(each["modes"]) == ["plain", "draft"]
             for mode in each["modes"].values():
                 assert mode["first_token_ms"] > 0 and mode["per_token_ms"] > 0
                 assert mode["new_tokens"] == 6 and mode["identical_to_plain"] is True
-        assert all(cost > 0 for cost in place["forward_cost_ms"].values())
-    assert figures["places"]["cpu:1"]["threads"] == 1
-    assert figures["choice"]["place"] in ("cpu", "cpu:1") and len(figures["uses"]) == 3
-    assert figures["noise"]["seconds"] > 0 and "note" in figures["energy"]
+        assert all(cost > 0 for cost in setup["forward_cost_ms"].values())
+    assert figures["setups"]["cpu:1"]["threads"] == 1
+    assert figures["choice"]["setup"] in ("cpu", "cpu:1") and len(figures["uses"]) == 3
+    assert figures["noise"]["seconds"] > 0
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -69,45 +70,45 @@ def test_crashes_are_reported_and_end_nothing(
     compare: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = compare("--devices", "cpu,cpu:7,cpu:9")
-    assert figures["places"]["cpu"]["problem"] is None
-    assert figures["places"]["cpu:7"]["problem"] == "its process was ended by SIGSEGV"
-    assert figures["places"]["cpu:9"]["problem"] == "no room left"
-    assert len(figures["places"]["cpu:7"]["lengths"]) == 1  # what it found before it crashed
-    assert figures["places"]["cpu:9"]["lengths"] == []
+    assert figures["setups"]["cpu"]["problem"] is None
+    assert figures["setups"]["cpu:7"]["problem"] == "its process was ended by SIGSEGV"
+    assert figures["setups"]["cpu:9"]["problem"] == "no room left"
+    assert len(figures["setups"]["cpu:7"]["lengths"]) == 1  # what it found before it crashed
+    assert figures["setups"]["cpu:9"]["lengths"] == []
     said = capsys.readouterr()
     assert "cpu:9: no room left" in said.err and "SIGSEGV" in said.out
 
 
 @pytest.mark.usefixtures("scripted")
-def test_a_place_that_takes_too_long_is_stopped(compare: Callable[..., dict[str, Any]]) -> None:
+def test_a_setup_that_takes_too_long_is_stopped(compare: Callable[..., dict[str, Any]]) -> None:
     figures = compare("--devices", "cpu,cpu:8", "--timeout", "5", "--repeat", "2")
-    assert figures["places"]["cpu:8"]["problem"] == "it was stopped after 5 s, after 1 answers"
-    assert figures["places"]["cpu"]["problem"] is None
+    assert figures["setups"]["cpu:8"]["problem"] == "stopped after 5 s, after 1 answer"
+    assert figures["setups"]["cpu"]["problem"] is None
 
 
 @pytest.mark.usefixtures("scripted")
-def test_medians_over_repeats(compare: Callable[..., dict[str, Any]]) -> None:
+def test_times_are_medians_over_repeats(compare: Callable[..., dict[str, Any]]) -> None:
     figures = compare("--devices", "cpu", "--repeat", "3", "--prompt-lengths", "64")
-    auto = figures["places"]["cpu"]["lengths"][0]["modes"]["auto"]
+    auto = figures["setups"]["cpu"]["lengths"][0]["modes"]["auto"]
     assert auto["per_token_ms"] == 20.0 and auto["spread"] == [20.0, 20.0]
     assert figures["settings"]["repeat"] == 3 and figures["noise"]["plain_spread"] == 0.0
 
 
 @pytest.mark.usefixtures("scripted")
-def test_the_crossover_and_the_choice(
+def test_crossovers_and_the_choice_are_reported(
     compare: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = compare("--devices", "cpu,cpu:3", "--prompt-lengths", "64,128")
     first, second = figures["crossovers"]["by_answer"]
-    assert [each["place"] for each in first["segments"]] == ["cpu", "cpu:3"]
+    assert [each["setup"] for each in first["segments"]] == ["cpu", "cpu:3"]
     assert first["segments"][1]["from_tokens"] == 31  # 100 + 20 n = 400 + 10 n
     assert second["segments"][1]["from_tokens"] == 61
-    assert figures["crossovers"]["first_token"] == [{"from_prompt_tokens": 62, "place": "cpu"}]
-    best = {use: ranking[0]["place"] for use, ranking in figures["uses"].items()}
+    assert figures["crossovers"]["first_token"] == [{"from_prompt_tokens": 62, "setup": "cpu"}]
+    best = {use: ranking[0]["setup"] for use, ranking in figures["uses"].items()}
     assert best["a quick reply (64 tokens in, 30 out)"] == "cpu"
     assert best["a long answer (64 tokens in, 300 out)"] == "cpu:3"
     said = " ".join(capsys.readouterr().out.split())
-    assert "cpu:3 (auto) from 31 tokens on" in said and f"Choose {figures['choice']['place']}" in said
+    assert "cpu:3 (auto) from 31 tokens on" in said and f"Choose {figures['choice']['setup']}" in said
 
 
 @pytest.mark.usefixtures("scripted")
@@ -123,15 +124,15 @@ def test_ctrl_c_reports_what_was_measured(
 ) -> None:
     from specdec_onnx.tui.compare import command as session
 
-    def stop_at_the_second(plan: Plan, place: Place, *rest: Any) -> None:
-        if place.name == "cpu:3":
+    def stop_at_the_second(plan: Plan, setup: Setup, *rest: Any) -> None:
+        if setup.name == "cpu:3":
             raise KeyboardInterrupt
-        real(plan, place, *rest)
+        real(plan, setup, *rest)
 
-    real = session.run_place
-    monkeypatch.setattr(session, "run_place", stop_at_the_second)
+    real = session.run_setup
+    monkeypatch.setattr(session, "run_setup", stop_at_the_second)
     figures = compare("--devices", "cpu,cpu:3,cpu:1", code=130)
-    assert figures["choice"]["place"] == "cpu" and figures["places"]["cpu:1"]["lengths"] == []
+    assert figures["choice"]["setup"] == "cpu" and figures["setups"]["cpu:1"]["lengths"] == []
 
 
 def test_a_missing_provider_is_named_with_its_remedy(compare: Callable[..., dict[str, Any]]) -> None:
@@ -142,8 +143,8 @@ def test_a_missing_provider_is_named_with_its_remedy(compare: Callable[..., dict
     figures = compare(
         "--devices", "cpu,dml", "--prompt-lengths", "64", "--max-new-tokens", "4", "--repeat", "1"
     )
-    assert "specdec-onnx[directml]" in figures["places"]["dml"]["problem"]
-    assert figures["choice"]["place"] == "cpu" and figures["choice"]["runner_up"] is None
+    assert "specdec-onnx[directml]" in figures["setups"]["dml"]["problem"]
+    assert figures["choice"]["setup"] == "cpu" and figures["choice"]["runner_up"] is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,9 @@ def test_a_missing_provider_is_named_with_its_remedy(compare: Callable[..., dict
         ["--prompt-lengths", "4000"],
     ],
 )
-def test_impossible_options(pair: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_refused(
+    pair: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compare", str(pair), *options]) == 2
     assert capsys.readouterr().err
 
@@ -170,8 +173,8 @@ def test_more_threads_than_cores_are_reported_and_end_nothing(
     figures = compare(
         "--devices", "cpu:4096,cpu:1", "--prompt-lengths", "64", "--max-new-tokens", "4", "--repeat", "1"
     )
-    assert figures["places"]["cpu:4096"]["problem"].startswith("4096 threads are not possible")
-    assert not figures["places"]["cpu:1"]["problem"] and figures["choice"]["place"] == "cpu:1"
+    assert figures["setups"]["cpu:4096"]["problem"].startswith("4096 threads are not possible")
+    assert not figures["setups"]["cpu:1"]["problem"] and figures["choice"]["setup"] == "cpu:1"
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "1e300", "soon"])
@@ -181,7 +184,7 @@ def test_a_timeout_is_a_time(pair: Path, seconds: str, capsys: pytest.CaptureFix
     assert end.value.code == 2 and "argument --timeout" in capsys.readouterr().err
 
 
-def test_missing_charts_are_told_before_measuring(
+def test_a_missing_chart_library_is_reported_before_measuring(
     pair: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("specdec_onnx.tui.compare.page.find_spec", lambda name: None)
@@ -189,22 +192,22 @@ def test_missing_charts_are_told_before_measuring(
     assert "specdec-onnx[report]" in capsys.readouterr().err
 
 
-def test_places() -> None:
-    assert read_places("cpu, cpu:2,webgpu+cpu,webgpu+cpu:1,cpu") == [
-        Place("cpu", "cpu"),
-        Place("cpu:2", "cpu", threads=2),
-        Place("webgpu+cpu", "webgpu", "cpu"),
-        Place("webgpu+cpu:1", "webgpu", "cpu", 1),
+def test_setups_are_read_from_a_list_of_devices() -> None:
+    assert read_setups("cpu, cpu:2,webgpu+cpu,webgpu+cpu:1,cpu") == [
+        Setup("cpu", "cpu"),
+        Setup("cpu:2", "cpu", threads=2),
+        Setup("webgpu+cpu", "webgpu", "cpu"),
+        Setup("webgpu+cpu:1", "webgpu", "cpu", 1),
     ]
-    assert read_places(default_places())[0].device == "cpu"
+    assert read_setups(default_setups())[0].device == "cpu"
     with pytest.raises(SpecdecError, match="abacus"):
-        read_places("cpu,abacus")
+        read_setups("cpu,abacus")
 
 
 def test_a_plan_survives_the_pipe() -> None:
-    plan, place = Plan("p", None, (1, 2), ("plain",), 3, 4), Place("cpu:2", "cpu", None, 2)
-    found, where = Plan.of(json.loads(json.dumps(plan.message(place))))
-    assert (found.pair, list(found.lengths), where) == (plan.pair, [1, 2], place)
+    plan, setup = Plan("p", None, (1, 2), ("plain",), 3, 4), Setup("cpu:2", "cpu", None, 2)
+    found, where = Plan.of(json.loads(json.dumps(plan.message(setup))))
+    assert (found.pair, list(found.lengths), where) == (plan.pair, [1, 2], setup)
 
 
 @pytest.mark.parametrize("length", [60, 64, 200, 3000])
@@ -214,5 +217,5 @@ def test_prompts_have_the_wanted_length(pair: Path, length: int) -> None:
     assert length - 5 < len(tokens) <= length
 
 
-def test_the_bare_question_when_nothing_fits(pair: Path) -> None:
+def test_a_question_too_long_for_the_length_is_asked_without_text(pair: Path) -> None:
     assert 0 < len(prompt_of(open_model(pair / "target"), 1)) < 60

@@ -19,6 +19,7 @@ from textual.widgets import Static
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.places import folder_of
+from specdec_onnx.models.text import on_one_line
 from specdec_onnx.tui.chat import copying as clipboard
 from specdec_onnx.tui.chat.conversation import OpenConversation, titled
 from specdec_onnx.tui.chat.copying import code_blocks
@@ -35,7 +36,6 @@ from specdec_onnx.tui.chat.widgets.bars import KeyBar, StatisticsBar, TopBar
 from specdec_onnx.tui.chat.widgets.prompt import Prompt
 from specdec_onnx.tui.chat.widgets.transcript import Transcript
 from specdec_onnx.tui.chat.widgets.welcome import JobBar, Welcome
-from specdec_onnx.tui.text import on_one_line
 
 
 class ChatBase(Screen[None]):

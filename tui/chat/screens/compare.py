@@ -11,12 +11,12 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from specdec_onnx.models.text import on_one_line, printable, rate
 from specdec_onnx.tui.chat.engine_client import Host
 from specdec_onnx.tui.chat.reply import Reply
 from specdec_onnx.tui.chat.session import Message, Request
 from specdec_onnx.tui.chat.settings import Settings
 from specdec_onnx.tui.chat.widgets.answer import token_content
-from specdec_onnx.tui.text import on_one_line, printable, rate
 
 FRAMES = 10
 SIDES = ("plain", "auto")

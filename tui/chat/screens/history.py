@@ -15,10 +15,10 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.text import on_one_line, printable
 from specdec_onnx.tui.chat.history.store import END, START, Store, Summary, find
 from specdec_onnx.tui.chat.screens.keys import SECONDS_TO_CONFIRM, AskScreen, Twice
 from specdec_onnx.tui.chat.widgets.prompt import LineInput
-from specdec_onnx.tui.text import on_one_line, printable
 
 TITLE = 200
 """Characters of a title that the list shows."""

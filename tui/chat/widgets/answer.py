@@ -12,12 +12,12 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widgets import Static
 
+from specdec_onnx.models.text import on_one_line, printable
 from specdec_onnx.tui.chat.history.store import Turn
 from specdec_onnx.tui.chat.reply import answer_note
 from specdec_onnx.tui.chat.session import Piece, Source, counts
 from specdec_onnx.tui.chat.widgets.lines import Line, LineView
 from specdec_onnx.tui.chat.widgets.markdown import AnswerText
-from specdec_onnx.tui.text import on_one_line, printable
 
 View = Literal["text", "tokens", "trace"]
 VIEWS: tuple[View, ...] = ("text", "tokens", "trace")

@@ -12,8 +12,8 @@ from textual.widget import Widget
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
+from specdec_onnx.models.text import on_one_line
 from specdec_onnx.tui.chat.reply import figures, meter, sparkline
-from specdec_onnx.tui.text import on_one_line
 
 SMALLEST_SPARKLINE = 4
 SMALLEST_TEXT = 4

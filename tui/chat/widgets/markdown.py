@@ -28,8 +28,8 @@ from textual.color import Color, ColorParseError
 from textual.strip import Strip
 from textual.style import Style
 
+from specdec_onnx.models.text import printable
 from specdec_onnx.tui.chat.widgets.lines import Line, LineView, blank
-from specdec_onnx.tui.text import printable
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -12,7 +12,7 @@ from textual.document._wrapped_document import WrappedDocument
 from textual.message import Message
 from textual.widgets import Input, TextArea
 
-from specdec_onnx.tui.text import on_one_line, printable
+from specdec_onnx.models.text import on_one_line, printable
 
 
 class LineInput(Input):

@@ -14,9 +14,9 @@ from textual.message import Message
 from textual.widgets import Button, OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
-from specdec_onnx.tui.chat.inventory import describe, gigabytes, local_pairs, offered
+from specdec_onnx.models.text import gigabytes, on_one_line, percent, printable
+from specdec_onnx.tui.chat.inventory import describe, local_pairs, offered
 from specdec_onnx.tui.chat.services import Preparer, Services
-from specdec_onnx.tui.text import on_one_line, percent, printable
 
 READY = (
     "Every word comes from the large model. The small one and the text so far only guess ahead, so it comes sooner.\n"

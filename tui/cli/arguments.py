@@ -1,0 +1,324 @@
+"""The command line: the arguments of every `specdec` command. It imports nothing heavy, so that `--help` is quick."""
+
+import argparse
+import os
+from pathlib import Path
+from threading import TIMEOUT_MAX
+
+from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.chat.settings import DEVICES
+
+MODES = ("plain", "suffix", "draft", "auto")
+OPPONENTS = ("ort-genai",)
+"""Programs that `specdec bench` can compare with."""
+
+BENCH_TOKENS = 96
+"""Length of an answer in `specdec bench`, unless it is given."""
+
+SAMPLING: dict[str, tuple[type, str]] = {
+    "max_new_tokens": (int, "stop after N new tokens (default: {})"),
+    "temperature": (float, "0 always takes the likeliest token"),
+    "top_k": (int, "sample among the N likeliest tokens only"),
+    "top_p": (float, "sample among the likeliest tokens that together have this probability"),
+    "min_p": (float, "drop tokens less likely than this share of the likeliest"),
+    "repetition_penalty": (float, "divide the score of tokens already seen by this (1 is off)"),
+    "presence_penalty": (float, "subtract this from the score of tokens already written"),
+    "frequency_penalty": (float, "subtract this for each time a token was written"),
+    "seed": (int, "make sampling repeatable"),
+}
+"""Fields of `Parameters` that have an option of the same name: type and help text."""
+
+
+def chat_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which pair, which conversation, where to show it."""
+    parser.add_argument(
+        "pair",
+        nargs="?",
+        metavar="PAIR",
+        help="a folder made by specdec-export, or the name of an exported pair (default: the last one used)",
+    )
+    parser.add_argument(
+        "-c", "--continue", dest="latest", action="store_true", help="open the latest conversation"
+    )
+    _add_draft(parser, str)
+    parser.add_argument(
+        "--device",
+        choices=DEVICES,
+        default="cpu",
+        help="where to run; auto measures and takes the fastest (default: %(default)s)",
+    )
+    _add_threads(parser)
+    _add_context(parser)
+    group = parser.add_argument_group("in a browser")
+    group.add_argument("--serve", action="store_true", help="serve the chat to a browser on this machine")
+    group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
+    group.add_argument(
+        "--port", type=int, default=8000, metavar="N", help="port to serve at (default: %(default)s)"
+    )
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR, the prompt, and how to answer it."""
+    _add_engine(parser)
+    parser.add_argument(
+        "prompt",
+        nargs="*",
+        default=[],
+        type=text,
+        metavar="PROMPT",
+        help="what to answer; a - in it stands for the text on stdin, as in: "
+        'cat FILE | specdec run PAIR "Explain this file" -. Without PROMPT, stdin is the prompt',
+    )
+    parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
+    parser.add_argument(
+        "--raw", action="store_true", help="continue the prompt as it is, without the chat template"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object once the answer is complete"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--mode",
+        choices=MODES,
+        default="auto",
+        help="what drafts tokens: nothing (plain), the text so far (suffix), the draft model (draft), or both "
+        "as far as they pay (auto) (default: %(default)s)",
+    )
+    mode.add_argument(
+        "--no-speculate", dest="mode", action="store_const", const="plain", help="same as --mode plain"
+    )
+    _add_sampling(parser, max_new_tokens=512)
+
+
+def bench_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR, the prompts, the modes, and where the figures go."""
+    _add_engine(parser)
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help='JSON lines, also gzipped: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} or HumanEval\'s '
+        '{"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
+    parser.add_argument(
+        "--all-turns", action="store_true", help="answer every turn of a conversation, not only the first"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="give prompts to the model without the chat template"
+    )
+    parser.add_argument(
+        "--modes",
+        type=mode_list,
+        metavar="A,B",
+        help=f"any of {', '.join(MODES)} (default: all that the pair supports); plain is always measured",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run everything N times; report the median and the spread (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--order-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed that shuffles the prompts; caches are kept between answers, as in use, and no prompt is asked "
+        "twice in a row, so none is found in a cache (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="keep the order of the file and empty the caches before every answer (implied by --against)",
+    )
+    parser.add_argument(
+        "--against",
+        choices=OPPONENTS,
+        help="compare with this installed program: it answers the same prompts, in turn with our modes",
+    )
+    parser.add_argument(
+        "--against-pair",
+        type=Path,
+        metavar="FOLDER",
+        help="the pair that the other program runs, such as an int4 export of the same model (default: PAIR)",
+    )
+    _add_json(parser)
+    _add_sampling(parser, max_new_tokens=BENCH_TOKENS)
+
+
+def compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR, the devices, what to measure on them, and where the figures go."""
+    _add_pair(parser)
+    _add_draft(parser, Path)
+    parser.add_argument(
+        "--devices",
+        metavar="A,B",
+        help="cpu, cuda, dml, webgpu or auto; cpu:1 means one thread, webgpu+cpu the target on WebGPU and the draft "
+        "on the CPU (default: every device that this machine can use)",
+    )
+    parser.add_argument(
+        "--prompt-lengths",
+        type=token_counts,
+        metavar="N,N",
+        help="prompts of about this many tokens (default: 64, 256 and 1024, where the model's context allows)",
+    )
+    parser.add_argument(
+        "--modes", type=mode_list, default=["plain", "auto"], metavar="A,B", help="default: plain,auto"
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=int,
+        default=48,
+        metavar="N",
+        help="length of an answer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=2, metavar="N", help="rounds over all devices (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=900.0,
+        metavar="S",
+        help="stop a device after this many seconds in a round (default: 900)",
+    )
+    _add_json(parser)
+    parser.add_argument(
+        "--html", type=Path, metavar="OUT", help="write a page with charts that opens offline"
+    )
+
+
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR, if one is to be examined, and how to run it."""
+    _add_engine(parser, pair_optional=True)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def demo_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which pair to show, and what to ask it."""
+    parser.add_argument(
+        "--small", action="store_true", help="show one small model, which drafts from the text so far"
+    )
+    parser.add_argument(
+        "--prompt", type=text, metavar="TEXT", help="answer this instead of the built-in prompt"
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=int,
+        default=256,
+        metavar="N",
+        help="length of the answer (default: %(default)s)",
+    )
+    _add_threads(parser)
+
+
+Group = argparse.ArgumentParser | argparse._ArgumentGroup
+
+
+def _add_pair(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    parser.add_argument(
+        "pair",
+        metavar="PAIR",
+        nargs="?" if optional else None,
+        help="a folder made by specdec-export, or the name of an exported pair",
+    )
+
+
+def _add_engine(parser: argparse.ArgumentParser, *, pair_optional: bool = False) -> None:
+    """PAIR, and where and how to run it."""
+    _add_pair(parser, optional=pair_optional)
+    group = parser.add_argument_group("engine")
+    _add_draft(group, Path)
+    group.add_argument(
+        "--device",
+        default="cpu",
+        help="cpu, cuda, dml, webgpu, or auto to measure and take the fastest (default: %(default)s)",
+    )
+    group.add_argument("--draft-device", metavar="DEVICE", help="the draft's device (default: the target's)")
+    _add_threads(group)
+    _add_context(group)
+
+
+def _add_draft(parser: Group, kind: type) -> None:
+    parser.add_argument(
+        "--draft", type=kind, metavar="FOLDER", help="use this draft model instead of the pair's own"
+    )
+
+
+def _add_threads(parser: Group) -> None:
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="0 means one for each physical core (default)"
+    )
+
+
+def _add_context(parser: Group) -> None:
+    parser.add_argument(
+        "--context",
+        type=int,
+        metavar="N",
+        help="longest prompt and answer together, in tokens (default: 8192, or the model's own limit if that is less)",
+    )
+
+
+def _add_json(parser: Group) -> None:
+    parser.add_argument(
+        "--json", metavar="OUT", help="write the figures to this file, or to stdout if OUT is -"
+    )
+
+
+def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
+    """The fields of `Parameters`; one that is not given is left out of the result."""
+    group = parser.add_argument_group("sampling")
+    for name, (kind, about) in SAMPLING.items():
+        metavar = "N" if kind is int else "X"
+        flag = f"--{name.replace('_', '-')}"
+        about = about.format(max_new_tokens)
+        group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=about)
+    group.add_argument(
+        "--stop",
+        action="append",
+        type=text,
+        metavar="TEXT",
+        default=argparse.SUPPRESS,
+        help="end the answer before this text (repeatable)",
+    )
+
+
+def text(word: str) -> str:
+    """An argument that is text, in every locale."""
+    if not any("\ud800" <= letter <= "\udfff" for letter in word):
+        return word
+    try:
+        return os.fsencode(word).decode()
+    except UnicodeError as error:
+        raise argparse.ArgumentTypeError("it is not UTF-8 text") from error
+
+
+def mode_list(word: str) -> list[str]:
+    """A list of modes; plain comes first, because the others are compared with it."""
+    names = word.split(",")
+    if unknown := set(names) - set(MODES):
+        raise argparse.ArgumentTypeError(f"unknown mode {min(unknown)!r} (choose from {', '.join(MODES)})")
+    return list(dict.fromkeys(["plain", *names]))
+
+
+def token_counts(word: str) -> tuple[int, ...]:
+    """A list of numbers above 0, in ascending order."""
+    if not all(number.isdecimal() and int(number) for number in word.split(",")):
+        raise argparse.ArgumentTypeError(f"{word!r} is not a list of token counts")
+    return tuple(sorted({int(number) for number in word.split(",")}))
+
+
+def seconds(word: str) -> float:
+    """A time that a timer can wait."""
+    if not 0 < float(word) <= TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds above 0")
+    return float(word)
+
+
+def positive(flag: str, value: int | None) -> None:
+    """Raise SpecdecError for a count below 1."""
+    if value is not None and value < 1:
+        raise SpecdecError(f"{flag} must be at least 1, not {value}")

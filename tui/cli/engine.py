@@ -1,0 +1,36 @@
+"""The engine and the sampling parameters that a command's options describe."""
+
+import argparse
+import sys
+from typing import Any
+
+from specdec_onnx.models.places import locate
+from specdec_onnx.runtime import engine
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.tui.cli.arguments import SAMPLING
+
+
+def load_engine(args: argparse.Namespace) -> engine.Engine:
+    """Open the pair that the options name."""
+    return engine.load(
+        locate(args.pair),
+        draft=args.draft,
+        device=args.device,
+        draft_device=args.draft_device,
+        threads=args.threads,
+        context=args.context,
+        on_measure=say_measuring,
+    )
+
+
+def say_measuring() -> None:
+    """Explain why the first load of a pair takes longer."""
+    print("measuring what a pass costs on this machine (the first time only)", file=sys.stderr)
+
+
+def parameters(args: argparse.Namespace, **defaults: Any) -> Parameters:
+    """The sampling options that were given, over the command's own defaults."""
+    given = {name: value for name, value in vars(args).items() if name in SAMPLING}
+    if stop := getattr(args, "stop", None):
+        given["stop"] = tuple(stop)
+    return Parameters(**(defaults | given))
