@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.export.checkpoint import Source
+from specdec_onnx.export.checkpoint import SourceFiles
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
 from specdec_onnx.export.checkpoint.gguf_families import Slot, family_of, slots
 from specdec_onnx.export.checkpoint.gguf_file import (
@@ -27,46 +27,6 @@ from specdec_onnx.models.errors import SpecdecError
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
-def parts_of(path: Path) -> tuple[Path, ...]:
-    """All parts of the file that `path` is a part of, in order; itself alone if its name is no part's."""
-    match = _PART.fullmatch(path.name)
-    if not match:
-        return (path,)
-    stem, count = match[1], int(match[3])
-    return tuple(path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1))
-
-
-def read_whole(path: Path) -> GgufFile:
-    """Read a file with all of its parts; SpecdecError when one is missing or belongs to another model."""
-    parts = parts_of(path)
-    missing = [part.name for part in parts if not part.is_file()]
-    if missing and len(parts) > 1:
-        raise SpecdecError(
-            f"{path.name} is one of {len(parts)} parts", f"{missing[0]} is missing", "download it too"
-        )
-    files = [read_gguf(part) for part in parts]
-    _require_count(files)
-    tensors: dict[str, StoredTensor] = {}
-    for file in files:
-        if repeated := tensors.keys() & file.tensors.keys():
-            raise _mixed(file.path, f"{min(repeated)} is in an earlier part too")
-        tensors |= file.tensors
-    return GgufFile(parts[0], files[0].metadata, tensors)
-
-
-def _require_count(files: list[GgufFile]) -> None:
-    for number, file in enumerate(files):
-        said = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
-        if said != (len(files), number):
-            raise _mixed(file.path, f"it says that it is part {said[1]!r} (from 0) of {said[0]!r}")
-
-
-def _mixed(path: Path, why: str) -> SpecdecError:
-    return SpecdecError(
-        f"{path.name} does not fit the other parts", why, "keep the parts' names as they came"
-    )
-
-
 class GgufCheckpoint:
     """A GGUF file, whole or split, under Hugging Face names.
 
@@ -76,11 +36,11 @@ class GgufCheckpoint:
     def __init__(self, path: Path) -> None:
         self.gguf = read_whole(path)
         self.config: dict[str, Any] = gguf_config(self.gguf)
-        self.source = Source(
-            str(self.gguf.metadata.get("general.name") or path.stem), path.name, parts_of(path)
-        )
+        name = str(self.gguf.metadata.get("general.name") or path.stem)
+        self.source = SourceFiles(name, path.name, parts_of(path))
         self._tensors = dict(self._named())
         self.tokenizer = GgufTokenizer(path.name, self.gguf.metadata, self.config["vocab_size"])
+        self.source = replace(self.source, notes=self.tokenizer.notes)
 
     def names(self) -> frozenset[str]:
         """Every tensor's Hugging Face name."""
@@ -107,13 +67,13 @@ class GgufCheckpoint:
         stored, slot = self._find(name)
         if stored.type not in PLAIN:
             return None
-        found = read_blocks(stored.raw(0, stored.rows), stored.type)
+        blocks = read_blocks(stored.raw(0, stored.rows), stored.type)
         if not slot.interleaved:
-            return found
-        size = self.config["head_dim"]
-        return replace(
-            found, levels=split_halves(found.levels, size), scales=split_halves(found.scales, size)
+            return blocks
+        levels, scales = (
+            split_halves(rows, self.config["head_dim"]) for rows in (blocks.levels, blocks.scales)
         )
+        return replace(blocks, levels=levels, scales=scales)
 
     def write_tokenizer(self, folder: Path) -> None:
         """Rebuild tokenizer.json and the files beside it from the metadata."""
@@ -126,7 +86,7 @@ class GgufCheckpoint:
 
     def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
         family, lengths = family_of(self.source.file, self.gguf.metadata), _lengths(self.config)
-        unknown = self.gguf.tensors.keys() - family.beside
+        unknown = self.gguf.tensors.keys() - family.config_tensors
         for name, slot in slots(family, self.config["num_hidden_layers"]):
             unknown.discard(name)
             stored = self.gguf.tensors.get(name)
@@ -139,12 +99,12 @@ class GgufCheckpoint:
     def _refuse_unknown(self, names: set[str]) -> None:
         if names:
             shown = ", ".join(sorted(names)[:3])
-            why = f"it holds tensors its architecture is not known to have: {shown}"
+            why = f"it has tensors that are not known for its architecture: {shown}"
             raise self._problem(why, "choose a model without them")
 
     def _checked(self, stored: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
         if stored.type not in READABLE:
-            why = f"{stored.name} is stored as {stored.type}, which is not read"
+            why = f"{stored.name} is stored as {stored.type}, which is not supported"
             raise self._problem(why, f"take a file quantized as one of {', '.join(sorted(READABLE))}")
         if stored.shape != shape:
             why = f"{stored.name} has shape {list(stored.shape)}, its metadata says {list(shape)}"
@@ -153,6 +113,44 @@ class GgufCheckpoint:
 
     def _problem(self, why: str, fix: str) -> SpecdecError:
         return SpecdecError(f"{self.source.file} cannot be exported", why, fix)
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """All parts of the file that `path` is a part of, in order; `path` alone if its name has no part number."""
+    match = _PART.fullmatch(path.name)
+    if not match:
+        return (path,)
+    stem, count = match[1], int(match[3])
+    return tuple(path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1))
+
+
+def read_whole(path: Path) -> GgufFile:
+    """Read a file with all its parts; SpecdecError if one is missing or belongs to another model."""
+    parts = parts_of(path)
+    missing = [part.name for part in parts if not part.is_file()]
+    if missing and len(parts) > 1:
+        raise SpecdecError(
+            f"{path.name} is one of {len(parts)} parts", f"{missing[0]} is missing", "download it too"
+        )
+    files = [read_gguf(part) for part in parts]
+    _require_count(files)
+    tensors: dict[str, StoredTensor] = {}
+    for file in files:
+        if repeated := tensors.keys() & file.tensors.keys():
+            raise _mixed(file.path, f"{min(repeated)} is in an earlier part too")
+        tensors |= file.tensors
+    return GgufFile(parts[0], files[0].metadata, tensors)
+
+
+def _require_count(files: list[GgufFile]) -> None:
+    for number, file in enumerate(files):
+        count, own_number = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
+        if (count, own_number) != (len(files), number):
+            raise _mixed(file.path, f"it says that it is part {own_number!r} (from 0) of {count!r}")
+
+
+def _mixed(path: Path, why: str) -> SpecdecError:
+    return SpecdecError(f"{path.name} does not fit the other parts", why, "keep the parts' original names")
 
 
 def split_halves(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:

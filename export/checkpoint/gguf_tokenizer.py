@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer rebuilt from what a GGUF file says of its own."""
+"""A Hugging Face tokenizer rebuilt from a GGUF file's metadata."""
 
 import json
 import re
@@ -11,71 +11,19 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, models, processors
 
 from specdec_onnx.export.checkpoint.gguf_sentencepiece import SentencePiece
-from specdec_onnx.export.checkpoint.pretokenizers import ALIASES, KINDS, Kind, kind_of
+from specdec_onnx.export.checkpoint.pretokenizers import ALIASES, DEFAULT, KINDS, Kind, kind_of
 from specdec_onnx.models.errors import SpecdecError
 
-
-@dataclass(frozen=True)
-class TokenizerFacts:
-    """What a source says of its tokenizer; `ids` and `texts` are by role: bos, eos, pad, unk."""
-
-    tokenizer_class: str
-    added: Mapping[int, AddedToken]
-    ids: Mapping[str, int]
-    texts: Mapping[str, str]
-    ends: tuple[int, ...]
-    adds_bos: bool
-    adds_space: bool
-    context: int | None
-    chat_template: str
-
-
-def write_settings(folder: Path, facts: TokenizerFacts) -> None:
-    """Write tokenizer_config, special_tokens_map and generation_config (JSON), and chat_template.jinja."""
-    roles = {f"{role}_token": text for role, text in facts.texts.items()}
-    _write(folder / "tokenizer_config.json", tokenizer_config(facts))
-    _write(folder / "special_tokens_map.json", roles)
-    _write(folder / "generation_config.json", generation_config(facts))
-    if facts.chat_template:
-        (folder / "chat_template.jinja").write_text(facts.chat_template, encoding="utf-8", newline="")
-
-
-def tokenizer_config(facts: TokenizerFacts) -> dict[str, Any]:
-    """Settings as transformers reads them; the chat template has its own file."""
-    roles = {f"{role}_token": facts.texts.get(role) for role in ("bos", "eos", "pad", "unk")}
-    return {
-        "add_bos_token": facts.adds_bos,
-        "add_prefix_space": facts.adds_space,
-        "added_tokens_decoder": {str(index): _described(token) for index, token in facts.added.items()},
-        **roles,
-        "clean_up_tokenization_spaces": False,
-        "errors": "replace",
-        "model_max_length": facts.context,
-        "split_special_tokens": False,
-        "tokenizer_class": facts.tokenizer_class,
-    }
-
-
-def generation_config(facts: TokenizerFacts) -> dict[str, Any]:
-    """Where generation starts and ends; `eos_token_id` lists every token that ends a turn."""
-    ids = {f"{role}_token_id": facts.ids[role] for role in ("bos", "pad") if role in facts.ids}
-    return ids | ({"eos_token_id": list(facts.ends)} if facts.ends else {})
-
-
-def _described(token: AddedToken) -> dict[str, Any]:
-    fields = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
-    return {field: getattr(token, field) for field in fields}
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="")
-
-
 T = TypeVar("T")
+
+_NO_PRE_TOKENIZER = (
+    "the GGUF file names no pre-tokenizer: llama.cpp's default is used, and the quality of answers may degrade; "
+    "a file converted with a current llama.cpp names it"
+)
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
 _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 _SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
-"""Where SentencePiece has them, for files that do not say."""
+"""SentencePiece's own, for files that name none."""
 _FURTHER_ENDS = ("eot", "eom")
 _ALWAYS_END = frozenset(
     {f"<|{name}|>" for name in ("im_end", "endoftext", "eot_id", "eom_id", "end_of_text", "end")}
@@ -83,7 +31,7 @@ _ALWAYS_END = frozenset(
     | {"<EOT>", "_<EOT>", "[EOT]", "<\uff5cend\u2581of\u2581sentence\uff5c>"}
 )
 _END_IF_CONTROL = frozenset({"</s>", "<eos>", "[EOS]"})
-"""In some vocabularies these are pieces of ordinary text, such as HTML's."""
+"""In some vocabularies these are ordinary text, such as HTML."""
 _END_TEXTS = _ALWAYS_END | _END_IF_CONTROL
 _CONTROL_TEXTS = _ALWAYS_END | {"<start_of_turn>", "<|turn>"}
 _NAMED = re.compile(r"<\S+>|\[\S+\]")
@@ -92,7 +40,7 @@ _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^\s|]+\|>|<\uff5c[^\s\uff5c]+\uff5c>")
 
 
 class GgufTokenizer:
-    """The tokenizer in a GGUF file's metadata; SpecdecError if of unknown kind or not fitting the model."""
+    """The tokenizer in a GGUF file's metadata; SpecdecError if its kind is unknown or it does not fit the model."""
 
     def __init__(self, file: str, metadata: Mapping[str, Any], vocab_size: int) -> None:
         self.file, self.metadata = file, metadata
@@ -102,12 +50,13 @@ class GgufTokenizer:
         if len(self.tokens) != len(self.types) or len(self.tokens) > vocab_size:
             sizes = f"{len(self.tokens)} tokens, {len(self.types)} types, {vocab_size} embedding rows"
             raise self._problem(f"its vocabulary does not fit: {sizes}")
-        self.merges = self._merges() if metadata["tokenizer.ggml.model"] in _WITH_MERGES else []
+        self.merges = self._merges() if self._metadata("model") in _WITH_MERGES else []
         self.types = self._corrected_types()
         self.kind = byte_level or self._sentencepiece()
+        self.notes = (_NO_PRE_TOKENIZER,) if self.kind is KINDS[DEFAULT] and not self._metadata("pre") else ()
 
     def build(self) -> Tokenizer:
-        """The tokenizer, with padding entries (which no text encodes to) left out."""
+        """The tokenizer, without padding entries, to which no text is encoded."""
         tokenizer = Tokenizer(self._model())
         tokenizer.normalizer = self.kind.normalizer()
         tokenizer.pre_tokenizer = self.kind.pre_tokenizer()
@@ -129,8 +78,8 @@ class GgufTokenizer:
             if kind in kinds
         }
 
-    def facts(self) -> TokenizerFacts:
-        """What the small files beside tokenizer.json say."""
+    def facts(self) -> "TokenizerFacts":
+        """The content of the small files beside tokenizer.json."""
         ids = {role: self._id(key) for role, key in _ROLES.items()}
         return TokenizerFacts(
             tokenizer_class=self.kind.tokenizer_class,
@@ -159,7 +108,7 @@ class GgufTokenizer:
         return models.BPE(vocabulary, self.merges, ignore_merges=self.kind.whole_words_first)
 
     def _merges(self) -> list[tuple[str, str]]:
-        # The separating space is not the first character, which may be one itself.
+        # The separator is not the first space if a token starts with one.
         stored = ((merge, merge.find(" ", 1)) for merge in self._list("merges", str))
         merges = [(merge[:at], merge[at + 1 :]) for merge, at in stored]
         known = {token for token, kind in zip(self.tokens, self.types, strict=True) if kind != _UNUSED}
@@ -169,11 +118,11 @@ class GgufTokenizer:
         return merges
 
     def _corrected_types(self) -> list[int]:
-        """The stored types, but what is spelled or named as a control token is one.
+        """The stored types, except that tokens spelled or named like control tokens are ones.
 
-        Converters have stored such tokens as normal or user-defined ones; a token that merges make is text.
+        Converters have stored such tokens as normal or user-defined ones. A token that results from merges is text.
         """
-        made = {left + right for left, right in self.merges}
+        merged = {left + right for left, right in self.merges}
         named = {self._id(key) for key in ("bos", "eos", *_FURTHER_ENDS)}
 
         def is_control(index: int, token: str) -> bool:
@@ -183,7 +132,7 @@ class GgufTokenizer:
 
         return [
             _CONTROL
-            if kind in (_NORMAL, _USER_DEFINED) and token not in made and is_control(i, token)
+            if kind in (_NORMAL, _USER_DEFINED) and token not in merged and is_control(i, token)
             else kind
             for i, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True))
         ]
@@ -206,10 +155,10 @@ class GgufTokenizer:
         return tuple(dict.fromkeys(index for index in [*named, *control] if index is not None))
 
     def _id(self, key: str) -> int | None:
-        index = self.metadata.get(f"tokenizer.ggml.{key}_token_id")
+        index = self._metadata(f"{key}_token_id")
         if isinstance(index, int) and 0 <= index < len(self.tokens):
             return index if self.types[index] != _UNUSED else None
-        default = _SENTENCEPIECE_IDS.get(key) if self.metadata["tokenizer.ggml.model"] == "llama" else None
+        default = _SENTENCEPIECE_IDS.get(key) if self._metadata("model") == "llama" else None
         if default is None or default >= len(self.types):
             return None
         return default if self.types[default] in (_CONTROL, _UNKNOWN) else None
@@ -218,8 +167,8 @@ class GgufTokenizer:
         return self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
 
     def _byte_level(self) -> Kind | None:
-        """The kind of byte-level BPE; None if it is SentencePiece's."""
-        model, pre = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
+        """The kind of byte-level BPE; None for SentencePiece."""
+        model, pre = self._metadata("model"), self._metadata("pre")
         if model in ("llama", "gemma4"):
             return None
         if model == "gpt2" and (kind := kind_of(pre)):
@@ -233,13 +182,16 @@ class GgufTokenizer:
         if not self.merges and (len(scores) != len(self.tokens) or not all(map(isfinite, scores))):
             raise self._problem(f"its {len(scores)} scores do not fit its {len(self.tokens)} tokens")
         for rule in ("precompiled_charsmap", "remove_extra_whitespaces"):
-            if self.metadata.get(f"tokenizer.ggml.{rule}"):
-                why = f"it changes text by a rule that is not understood ({rule})"
+            if self._metadata(rule):
+                why = f"it changes text by a rule that is not supported ({rule})"
                 raise self._problem(why, "give the safetensors folder, which has its own tokenizer")
         return SentencePiece.of(self.metadata, self.tokens, self.types, scores, self.merges)
 
+    def _metadata(self, key: str) -> Any:
+        return self.metadata.get(f"tokenizer.ggml.{key}")
+
     def _list(self, key: str, kind: type[T]) -> list[T]:
-        value = self.metadata.get(f"tokenizer.ggml.{key}")
+        value = self._metadata(key)
         if not isinstance(value, list) or not value or not all(isinstance(entry, kind) for entry in value):
             raise self._problem(f"its metadata has no usable tokenizer.ggml.{key}")
         return value
@@ -248,3 +200,59 @@ class GgufTokenizer:
         self, why: str, fix: str = "convert the model again, or choose another file"
     ) -> SpecdecError:
         return SpecdecError(f"the tokenizer of {self.file} cannot be rebuilt", why, fix)
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """What a file records of its tokenizer; `ids` and `texts` are by role: bos, eos, pad, unk."""
+
+    tokenizer_class: str
+    added: Mapping[int, AddedToken]
+    ids: Mapping[str, int]
+    texts: Mapping[str, str]
+    ends: tuple[int, ...]
+    adds_bos: bool
+    adds_space: bool
+    context: int | None
+    chat_template: str
+
+
+def write_settings(folder: Path, facts: TokenizerFacts) -> None:
+    """Write tokenizer_config, special_tokens_map and generation_config (JSON), and chat_template.jinja."""
+    roles = {f"{role}_token": text for role, text in facts.texts.items()}
+    _write(folder / "tokenizer_config.json", tokenizer_config(facts))
+    _write(folder / "special_tokens_map.json", roles)
+    _write(folder / "generation_config.json", generation_config(facts))
+    if facts.chat_template:
+        (folder / "chat_template.jinja").write_text(facts.chat_template, encoding="utf-8", newline="")
+
+
+def tokenizer_config(facts: TokenizerFacts) -> dict[str, Any]:
+    """Settings in transformers' form; the chat template has its own file."""
+    roles = {f"{role}_token": facts.texts.get(role) for role in ("bos", "eos", "pad", "unk")}
+    return {
+        "add_bos_token": facts.adds_bos,
+        "add_prefix_space": facts.adds_space,
+        "added_tokens_decoder": {str(index): _described(token) for index, token in facts.added.items()},
+        **roles,
+        "clean_up_tokenization_spaces": False,
+        "errors": "replace",
+        "model_max_length": facts.context,
+        "split_special_tokens": False,
+        "tokenizer_class": facts.tokenizer_class,
+    }
+
+
+def generation_config(facts: TokenizerFacts) -> dict[str, Any]:
+    """The tokens that start and end a text; `eos_token_id` lists every token that ends a turn."""
+    ids = {f"{role}_token_id": facts.ids[role] for role in ("bos", "pad") if role in facts.ids}
+    return ids | ({"eos_token_id": list(facts.ends)} if facts.ends else {})
+
+
+def _described(token: AddedToken) -> dict[str, Any]:
+    fields = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
+    return {field: getattr(token, field) for field in fields}
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="")

@@ -131,7 +131,7 @@ def test_an_interrupt_is_quiet(files: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specdec_onnx.export.graph.transformer._Decoder._head", interrupt)
+    monkeypatch.setattr("specdec_onnx.export.graph.transformer._DecoderBuilder._head", interrupt)
     assert run(files / "big.gguf", "-o", files / "out") == 130
     assert not (files / "out").exists()
     assert not list(files.glob(".out*"))

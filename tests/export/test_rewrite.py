@@ -10,7 +10,6 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.export.portable import rewrite_linears
 from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.models.errors import SpecdecError
@@ -64,7 +63,7 @@ def test_rewritten(traced: Path, tmp_path: Path, format: str, error: float) -> N
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from support.tiny import tiny_checkpoint
+    from support.tiny import export_model, tiny_checkpoint
 
     monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", None)
     with pytest.raises(SpecdecError, match="optimum extra") as caught:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 
-from specdec_onnx.export.pipeline import export_model
-from specdec_onnx.export.quality import trial
+from specdec_onnx.export.quality import measure
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 
@@ -41,7 +40,7 @@ def test_a_disk_that_fills_up_later_leaves_a_whole_model(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trial, "try_out", full)
+    monkeypatch.setattr(measure, "try_out", full)
     with pytest.raises(SpecdecError, match="is complete"):
         export_model(tiny_checkpoint(), tmp_path / "model", format="fp32", measure=True)
     assert open_model(tmp_path / "model").facts["format"] == "fp32"

@@ -9,11 +9,10 @@ from gguf import GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.gguf_files import write_gguf, write_one_tensor
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.checkpoint.gguf_file import read_header
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
 
 
@@ -92,7 +91,7 @@ def test_missing_metadata(tmp_path: Path, key: str) -> None:
         ("llama.attention.layer_norm_rms_epsilon", float("nan"), "is nan"),
         ("llama.expert_count", 8, "mixtures of experts"),
         ("llama.rope.dimension_count", 8, "not the head size 16"),
-        ("llama.rope.scaling.type", "longrope", "linear and yarn are read"),
+        ("llama.rope.scaling.type", "longrope", "linear and yarn are supported"),
         ("llama.rope.scaling.type", "linear", "rope.scaling.factor is missing"),
         ("llama.rope.scaling.yarn_log_multiplier", 0.1, "yarn_log_multiplier is not understood"),
         ("llama.feed_forward_length", 100, "its metadata says [100, 64]"),
@@ -170,7 +169,7 @@ def test_damaged_headers_never_end_in_a_traceback(
 def test_a_part_of_a_split_file_under_another_name(tmp_path: Path) -> None:
     text = refusal(tiny(tmp_path, metadata={"split.count": 2, "split.no": 0}))
     assert "part 0 (from 0) of 2" in text
-    assert "keep the parts' names" in text
+    assert "keep the parts' original names" in text
 
 
 def test_an_empty_tensor(tmp_path: Path) -> None:

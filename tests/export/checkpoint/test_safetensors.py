@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.gguf_files import BFLOAT16, write_folder
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import open_checkpoint
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
 
 

@@ -7,7 +7,8 @@ import pytest
 from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
 
 from specdec_onnx.export.graph.half_cache import halve_cache
-from specdec_onnx.export.pipeline import Options, export_pair
+from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.spec import Options
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.pair import open_pair

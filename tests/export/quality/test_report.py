@@ -8,13 +8,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from support.graphs import GraphRunner
-from support.tiny import export_tiny, tiny_checkpoint
+from support.tiny import export_model, export_tiny, tiny_checkpoint
 
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality import measure
 from specdec_onnx.export.quality.measure import Quality, compare, forward_cost_ms, text_tokens
 from specdec_onnx.export.quality.report import read_report, render, size_by_part
+from specdec_onnx.export.spec import Options
 from specdec_onnx.models.folder import ModelFolder, open_model
 
 MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}

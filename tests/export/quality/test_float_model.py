@@ -10,7 +10,7 @@ from support.tiny import tiny_checkpoint
 
 from specdec_onnx.export.checkpoint.weights import Weights
 from specdec_onnx.export.graph.architecture import read_architecture
-from specdec_onnx.export.quality.measure import FloatModel
+from specdec_onnx.export.quality.float_model import FloatModel
 from specdec_onnx.models.errors import SpecdecError
 
 TOKENS = [int(token) for token in np.random.default_rng(8).integers(0, 380, 30)]

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.tiny import export_tiny, tiny_checkpoint
+from support.tiny import export_model, export_tiny, tiny_checkpoint
 
 from specdec_onnx.export import sources
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.pipeline import export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality.report import read_report, render
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
@@ -70,7 +70,7 @@ def test_repacked_whole(layout: object, tmp_path: Path) -> None:
     theirs, ours = (Decoder.open(open_model(folder), capacity=32).forward(tokens) for folder in (out, same))
     np.testing.assert_array_equal(theirs, ours)
     model = open_model(out)
-    assert model.facts["format"] == "ready"
+    assert model.facts["format"] == "prebuilt"
     assert len(model.facts["source"]["sha256"]) == 64
     decoder = json.loads((out / "genai_config.json").read_text())["model"]["decoder"]
     assert decoder["filename"] == "onnx/model.onnx"
@@ -79,7 +79,7 @@ def test_repacked_whole(layout: object, tmp_path: Path) -> None:
 
 
 def test_target_and_draft_from_different_sources(tmp_path: Path) -> None:
-    """A ready target and a draft of our own making, through the command line."""
+    """A prebuilt target and a draft of our own making, through the command line."""
     target = hub_layout(tmp_path / "target", num_hidden_layers=3)
     draft = hub_layout(tmp_path / "draft")
     assert main([str(target), "--draft", str(draft), "-o", str(tmp_path / "pair")]) == 0
@@ -182,7 +182,7 @@ def without_cache(folder: Path) -> None:
     ("spoil", "message"),
     [
         (without_data, "lacks its data"),
-        (damaged, "no ONNX graph"),
+        (damaged, "not an ONNX graph"),
         (data_outside, "outside itself"),
         (without_cache, "cannot be used for speculative decoding"),
         (without_width, "the width of the model's cache is not known"),
