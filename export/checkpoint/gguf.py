@@ -94,12 +94,8 @@ class GgufCheckpoint:
                 yield slot.name, (self._checked(stored, tuple(lengths[axis] for axis in slot.axes)), slot)
             elif slot.required:
                 raise self._problem(f"it has no tensor {name}", "download it again, or choose another file")
-        self._refuse_unknown(unknown)
-
-    def _refuse_unknown(self, names: set[str]) -> None:
-        if names:
-            shown = ", ".join(sorted(names)[:3])
-            why = f"it has tensors that are not known for its architecture: {shown}"
+        if unknown:
+            why = f"it has tensors that are not known for its architecture: {', '.join(sorted(unknown)[:3])}"
             raise self._problem(why, "choose a model without them")
 
     def _checked(self, stored: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:

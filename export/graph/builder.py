@@ -88,7 +88,7 @@ class Graph:
         """A tensor by value; the same name may be used again, and is stored once."""
         array = np.asarray(value)
         if name not in self._tensors:
-            if array.nbytes > _INLINE_BYTES:
+            if array.nbytes > _INLINE_BYTES and self._data is not None:
                 return self.weight(name, array.dtype, array.shape, [array])
             self._tensors[name] = onnx.numpy_helper.from_array(array, name)
         return name

@@ -9,10 +9,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.capi import _pybind_state as native
 
-from specdec_onnx.export.graph.builder import IR_VERSION, MICROSOFT, OPSET, Graph
+from specdec_onnx.export.graph.builder import MICROSOFT, Graph
 from specdec_onnx.models.errors import SpecdecError
 
 Matrix = NDArray[np.float32]
@@ -27,6 +26,7 @@ _STRETCHES = (1.0, 0.8, 0.86, 0.92, 1.06, 1.12)
 """Scales tried, as shares of the one that makes the largest weight of a block exact; that one wins a tie."""
 
 _STRIPE_BYTES = 32 << 20
+_SIDE = 64
 
 
 @dataclass(frozen=True)
@@ -335,36 +335,19 @@ def _stripes(length: int, width: int) -> Iterator[slice]:
         yield slice(first, min(first + step, length))
 
 
-_SIDE = 64
-
-
 @lru_cache(maxsize=1)
 def signed_weights_saturate() -> bool:
     """Whether products of uint8 activations and int8 weights saturate at 16 bits here, as on x86 without VNNI."""
-    session = ort.InferenceSession(_extreme_product().SerializeToString(), providers=["CPUExecutionProvider"])
-    rows = np.full((2, _SIDE), 255, np.uint8)
-    return bool((session.run(None, {"rows": rows})[0] != _LEVELS * _LEVELS * _SIDE).any())
-
-
-def _extreme_product() -> ModelProto:
-    tensors = {
-        "weight": np.full((_SIDE, _SIDE), _LEVELS, np.int8),
-        "one": np.float32(1),
-        "scale": np.ones(_SIDE, np.float32),
-        "zero_point": np.uint8(128),
-    }
-    node = helper.make_node(
-        "MatMulIntegerToFloat",
-        ["rows", "weight", "one", "scale", "zero_point"],
-        ["product"],
-        domain=MICROSOFT,
-    )
-    graph = helper.make_graph(
-        [node],
-        "extreme",
-        [helper.make_tensor_value_info("rows", TensorProto.UINT8, [2, _SIDE])],
-        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [2, _SIDE])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()],
-    )
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    graph = Graph()
+    operands = [
+        graph.input("rows", np.uint8, [2, _SIDE]),
+        graph.constant("weight", np.full((_SIDE, _SIDE), _LEVELS, np.int8)),
+        graph.constant("one", np.float32(1)),
+        graph.constant("scale", np.ones(_SIDE, np.float32)),
+        graph.constant("zero_point", np.uint8(_ZERO_POINT)),
+    ]
+    output = graph.output("product", np.float32, [2, _SIDE])
+    graph.node("MatMulIntegerToFloat", operands, output, domain=MICROSOFT)
+    session = ort.InferenceSession(graph.serialize(), providers=["CPUExecutionProvider"])
+    product = session.run(None, {"rows": np.full((2, _SIDE), 255, np.uint8)})[0]
+    return bool((product != _LEVELS * _LEVELS * _SIDE).any())

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from support.gguf_files import write_gguf
 from support.graphs import GraphRunner
 from support.tiny import export_model, export_tiny, tiny_checkpoint
 
@@ -51,7 +52,7 @@ def test_unknown_tensors_count_as_other() -> None:
 
 
 def test_a_graph_agrees_with_itself(tmp_path: Path) -> None:
-    folder = export_tiny(tmp_path / "model", format="int8")
+    folder = export_tiny(tmp_path / "model", format="fp32")
     found = quality(folder, folder)
     assert found.kl_mean == pytest.approx(0, abs=1e-6)
     assert (found.tokens, found.top1_agreement, found.kept_probability) == (100, 1.0, 1.0)
@@ -168,3 +169,14 @@ def test_report_without_measuring(tmp_path: Path) -> None:
     report = read_report(export_tiny(tmp_path / "model", format="int4"))
     assert not MEASURED & set(report)
     assert "int4-32" in render(report)
+
+
+def test_a_gguf_file_without_a_pre_tokenizer_is_noted_in_the_report(tmp_path: Path) -> None:
+    named = write_gguf(tmp_path / "named.gguf", tiny_checkpoint("llama"))
+    silent = write_gguf(tmp_path / "silent.gguf", tiny_checkpoint("llama"), without=["tokenizer.ggml.pre"])
+    pair = export_pair(silent, silent, tmp_path / "pair", Options(trim=None))
+    for role in ("target", "draft"):
+        assert f"\n{role}: the GGUF file names no pre-tokenizer" in render(read_report(pair))
+    alone = export_model(silent, tmp_path / "alone", format="fp32")
+    assert "model: the GGUF file names no pre-tokenizer" in render(read_report(alone))
+    assert "pre-tokenizer" not in render(read_report(export_model(named, tmp_path / "m", format="fp32")))
