@@ -20,7 +20,7 @@ from specdec_onnx.models.folder import ModelFolder, inside, open_model
 from specdec_onnx.models.progress import Progress
 
 FORMAT = "prebuilt"
-"""What reports call the format of a graph that was not made here."""
+"""The format in reports and specdec.json, where a graph's own is not known."""
 
 _TOOLS = ("specdec-onnx", "onnxruntime")
 

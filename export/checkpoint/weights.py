@@ -45,6 +45,10 @@ class Layer:
     feed_forward_norm: Array | None
     blocks: Mapping[str, Blocks]
 
+    def linear(self, kind: str) -> tuple[Array, Array | None, Blocks | None]:
+        """Matrix, bias and stored blocks of `qkv`, `output`, `gate_up` or `down`."""
+        return getattr(self, kind), getattr(self, f"{kind}_bias"), self.blocks.get(kind)
+
 
 class Weights:
     """Reads a checkpoint by its architecture; every tensor is checked as it is read."""
@@ -85,16 +89,11 @@ class Weights:
     def layer(self, index: int) -> Layer:
         """Layer `index`, read now and not kept here."""
         architecture, prefix = self._architecture, f"model.layers.{index}."
-        qkv, gates = (
-            [f"{prefix}{name}" for name in names]
-            for names in (_qkv(architecture.family), _gate_up(architecture.family))
-        )
-        output, down = f"{prefix}self_attn.o_proj", f"{prefix}mlp.down_proj"
-        norms = {
-            position: self._norm(f"{prefix}{name}.weight")
-            for position, name in architecture.family.norms.items()
-        }
-        heads = _head_norms(architecture)
+        family, residual = architecture.family, architecture.scales.residual
+        qkv, gates = ([f"{prefix}{name}" for name in names] for names in (_qkv(family), _gate_up(family)))
+        output, down = [f"{prefix}self_attn.o_proj"], [f"{prefix}mlp.down_proj"]
+        norms = {position: self._norm(f"{prefix}{name}.weight") for position, name in family.norms.items()}
+        heads = bool(family.qk_norm)
         return Layer(
             span=architecture.spans[index],
             input_norm=norms.get("before_attention"),
@@ -102,22 +101,22 @@ class Weights:
             qkv_bias=self._stack_bias(qkv, architecture.qkv_bias),
             query_norm=self._norm(f"{prefix}{QUERY_NORM}") if heads else None,
             key_norm=self._norm(f"{prefix}{KEY_NORM}") if heads else None,
-            output=_times(self._stack([output]), architecture.scales.residual),
-            output_bias=self._stack_bias([output], architecture.output_bias, architecture.scales.residual),
+            output=_times(self._stack(output), residual),
+            output_bias=self._stack_bias(output, architecture.output_bias, residual),
             attention_norm=norms.get("after_attention"),
             post_norm=norms.get("before_feed_forward"),
             gate_up=self._stack(gates),
             gate_up_bias=self._stack_bias(gates, architecture.mlp_bias),
-            down=_times(self._stack([down]), architecture.scales.residual),
-            down_bias=self._stack_bias([down], architecture.mlp_bias, architecture.scales.residual),
+            down=_times(self._stack(down), residual),
+            down_bias=self._stack_bias(down, architecture.mlp_bias, residual),
             feed_forward_norm=norms.get("after_feed_forward"),
-            blocks=self._layer_blocks({"qkv": qkv, "output": [output], "gate_up": gates, "down": [down]}),
+            blocks=self._layer_blocks(
+                qkv=(qkv, 1.0), output=(output, residual), gate_up=(gates, 1.0), down=(down, residual)
+            ),
         )
 
-    def _layer_blocks(self, linears: Mapping[str, Sequence[str]]) -> dict[str, Blocks]:
-        residual = {"output", "down"}
-        factors = {kind: self._architecture.scales.residual if kind in residual else 1.0 for kind in linears}
-        stored = {kind: self._blocks(names, factors[kind]) for kind, names in linears.items()}
+    def _layer_blocks(self, **linears: tuple[Sequence[str], float]) -> dict[str, Blocks]:
+        stored = {kind: self._blocks(names, factor) for kind, (names, factor) in linears.items()}
         return {kind: blocks for kind, blocks in stored.items() if blocks is not None}
 
     def _blocks(self, names: Sequence[str], factor: float) -> Blocks | None:
@@ -154,38 +153,32 @@ class Weights:
 
 def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor but the head that the architecture needs."""
+    layer = _layer_shapes(architecture)
     shapes: dict[str, tuple[int, ...]] = {
         EMBEDDING: (architecture.vocabulary, architecture.hidden),
         FINAL_NORM: (architecture.hidden,),
     }
     for index in range(architecture.layers):
-        shapes |= {
-            f"model.layers.{index}.{name}": shape for name, shape in _layer_shapes(architecture).items()
-        }
+        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
 
 
 def _layer_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    family, hidden, inner = architecture.family, architecture.hidden, architecture.intermediate
     linears = {
-        "self_attn.o_proj": (architecture.hidden, architecture.qkv_sizes[0], architecture.output_bias),
-        "mlp.down_proj": (architecture.hidden, architecture.intermediate, architecture.mlp_bias),
+        "self_attn.o_proj": (hidden, architecture.qkv_sizes[0], architecture.output_bias),
+        "mlp.down_proj": (hidden, inner, architecture.mlp_bias),
     }
     for names, sizes, biased in (
-        (_qkv(architecture.family), architecture.qkv_sizes, architecture.qkv_bias),
-        (
-            _gate_up(architecture.family),
-            (architecture.intermediate, architecture.intermediate),
-            architecture.mlp_bias,
-        ),
+        (_qkv(family), architecture.qkv_sizes, architecture.qkv_bias),
+        (_gate_up(family), (inner, inner), architecture.mlp_bias),
     ):
         rows = sizes if len(names) > 1 else (sum(sizes),)
-        linears |= {name: (out, architecture.hidden, biased) for name, out in zip(names, rows, strict=True)}
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{name}.weight": (architecture.hidden,) for name in architecture.family.norms.values()
-    }
+        linears |= {name: (out, hidden, biased) for name, out in zip(names, rows, strict=True)}
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (hidden,) for name in family.norms.values()}
     shapes |= _head_norms(architecture)
-    shapes |= {f"{name}.weight": (out, inner) for name, (out, inner, _) in linears.items()}
-    return shapes | {f"{name}.bias": (out,) for name, (out, _, biased) in linears.items() if biased}
+    shapes |= {f"{name}.weight": (rows, columns) for name, (rows, columns, _) in linears.items()}
+    return shapes | {f"{name}.bias": (rows,) for name, (rows, _, biased) in linears.items() if biased}
 
 
 def _qkv(family: Family) -> Sequence[str]:
@@ -198,9 +191,8 @@ def _gate_up(family: Family) -> Sequence[str]:
 
 def _head_norms(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     queries, keys, _ = architecture.qkv_sizes
-    sizes = {"": (), "head": (architecture.head_dim, architecture.head_dim), "projection": (queries, keys)}[
-        architecture.family.qk_norm
-    ]
+    head = architecture.head_dim
+    sizes = {"": (), "head": (head, head), "projection": (queries, keys)}[architecture.family.qk_norm]
     return {name: (size,) for name, size in zip((QUERY_NORM, KEY_NORM), sizes, strict=False)}
 
 

@@ -110,10 +110,7 @@ class LayerBuilder:
         """One layer over x + residual (which may be empty); returns what it adds, and the sum to add it to."""
         name = f"layer.{index}"
         normed, residual = self.norm(x, residual, layer.input_norm, f"{name}.input_norm")
-        attended = self._attention(index, normed, layer)
-        output = self._linear(
-            attended, layer.output, layer.output_bias, f"{name}.output", layer.blocks.get("output")
-        )
+        output = self._linear(self._attention(index, normed, layer), layer, "output", name)
         output, _ = self.norm(output, "", layer.attention_norm, f"{name}.attention_norm")
         normed, residual = self.norm(output, residual, layer.post_norm, f"{name}.post_norm")
         output = self._feed_forward(normed, layer, name)
@@ -146,7 +143,7 @@ class LayerBuilder:
 
     def _attention(self, index: int, x: str, layer: Layer) -> str:
         architecture, name, span = self.architecture, f"layer.{index}.attention", layer.span
-        qkv = self._linear(x, layer.qkv, layer.qkv_bias, f"layer.{index}.qkv", layer.blocks.get("qkv"))
+        qkv = self._linear(x, layer, "qkv", f"layer.{index}")
         past, present = self._caches(index)
         tables = self._rotary(span.rope) if span.rope else ("", "")
         inputs = [*self._split_qkv(index, qkv, layer), *past, "seqlens_k", "total_sequence_length", *tables]
@@ -205,19 +202,18 @@ class LayerBuilder:
 
     def _feed_forward(self, x: str, layer: Layer, name: str) -> str:
         graph = self.graph
-        both = self._linear(
-            x, layer.gate_up, layer.gate_up_bias, f"{name}.gate_up", layer.blocks.get("gate_up")
-        )
+        both = self._linear(x, layer, "gate_up", name)
         gate, up = graph.nodes("Split", [both], [f"{name}.gate", f"{name}.up"], axis=-1, num_outputs=2)
         product = graph.node("Mul", [self._activated(gate, f"{name}.active"), up], f"{name}.product")
-        return self._linear(product, layer.down, layer.down_bias, f"{name}.down", layer.blocks.get("down"))
+        return self._linear(product, layer, "down", name)
 
     def _activated(self, x: str, name: str) -> str:
         if self.architecture.activation == "silu":
             return self.graph.node("QuickGelu", [x], name, domain=MICROSOFT, alpha=1.0)
         return self.graph.node("Gelu", [x], name, approximate=_GELUS[self.architecture.activation])
 
-    def _linear(self, x: str, weight: Matrix, bias: Matrix | None, name: str, stored: Blocks | None) -> str:
+    def _linear(self, x: str, layer: Layer, kind: str, prefix: str) -> str:
+        (weight, bias, stored), name = layer.linear(kind), f"{prefix}.{kind}"
         if bias is None:
             return self._product(x, weight, self.format, name, stored)
         product = self._product(x, weight, self.format, f"{name}.unbiased", stored)

@@ -104,10 +104,9 @@ def _notes(report: Mapping[str, Any], entries: Mapping[str, Entry]) -> Iterator[
             f"{results['tokens_per_round']:.2f} tokens a round"
         )
         measured = [f"{mode} {speedup:.2f}×" for mode, speedup in results["measured_speedup"].items()]
-        predicted = (
-            [f"predicted {results['predicted_speedup']:.2f}×"] if "predicted_speedup" in results else []
-        )
-        yield f"speed against plain decoding: {', '.join(predicted + measured)}"
+        if "predicted_speedup" in results:
+            measured = [f"predicted {results['predicted_speedup']:.2f}×", *measured]
+        yield f"speed against plain decoding: {', '.join(measured)}"
 
 
 def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:

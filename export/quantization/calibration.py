@@ -85,10 +85,10 @@ class CalibratedWeights(Weights):
 
     def _is_copied(self, layer: Layer, name: str, kind: str) -> bool:
         """Whether the layer's matrix is copied as stored; if so, that is noted."""
-        copied = kind in layer.blocks
-        if copied:
-            self.choices[f"{name}.{kind}"] = _copied(getattr(layer, kind).shape[1])
-        return copied
+        matrix, _, stored = layer.linear(kind)
+        if stored is not None:
+            self.choices[f"{name}.{kind}"] = _copied(matrix.shape[1])
+        return stored is not None
 
     def final_norm(self) -> Array:
         """The final norm, with the head's scales in it."""

@@ -51,7 +51,7 @@ class Blocks:
         return self if factor == 1 else replace(self, scales=self.scales * np.float32(factor))
 
     def matrix(self, inner: int) -> Matrix:
-        """The weights they stand for, float32 [rows, inner]."""
+        """The weights, float32 [rows, inner]."""
         values = self.levels * self.scales[..., None]
         return values.reshape(len(values), -1)[:, :inner]
 
@@ -156,7 +156,7 @@ class RowwiseInt8:
         return levels @ np.rint(weight / scales[:, None]).T * (scales / np.float32(_LEVELS)) * peaks
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
-        """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
+        """Quantize each row of x, multiply in integers, scale back; the column scales include 1/127."""
         if name in self.float_activations:
             return WeightOnly(8, 32).linear(graph, x, weight, name)
         rows, peak = self._quantize_rows(graph, x, name)
@@ -205,7 +205,7 @@ class WeightOnly:
         return self.bits, self.block
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
-        """One MatMulNBits over blocks made here."""
+        """One MatMulNBits over newly quantized blocks."""
         scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
         packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
         return self._multiply(graph, x, packed, scales, weight.shape[1], name)
@@ -219,7 +219,7 @@ class WeightOnly:
     def _multiply(
         self, graph: Graph, x: str, packed: Iterator[NDArray[np.uint8]], scales: Matrix, inner: int, name: str
     ) -> str:
-        """The node, which computes in int8 (accuracy level 4); `scales` are complete once `packed` is."""
+        """The node, which computes in int8 (accuracy level 4); `scales` are complete after `packed` is read."""
         out, blocks = scales.shape
         weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, self.block * self.bits // 8), packed)
         operands = [x, weight, graph.constant(f"{name}.scale", scales)]

@@ -34,12 +34,14 @@ def candidate(name: str, kl: float, speed: float) -> Candidate:
         ((0.010, 10.0), (0.060, 30.0), "fine"),
     ],
 )
-def test_the_rule(fine: tuple[float, float], coarse: tuple[float, float], best: str) -> None:
+def test_the_fastest_of_equals_or_a_clearly_faster_one_is_chosen(
+    fine: tuple[float, float], coarse: tuple[float, float], best: str
+) -> None:
     found = [candidate("fine", *fine), candidate("coarse", *coarse)]
     assert choose_format(found).name == choose_format(found[::-1]).name == best
 
 
-def test_predicted_speed() -> None:
+def test_speed_is_predicted_from_costs_and_acceptance() -> None:
     flat = {1: 100.0, 2: 100.0, 5: 100.0, 8: 100.0}
     assert tokens_per_second(0.0, flat, 0.0) == pytest.approx(10)
     assert tokens_per_second(1.0, flat, 0.0) == pytest.approx(90)
@@ -63,7 +65,7 @@ def test_the_better_one_stays_alone(better: str, tmp_path: Path, monkeypatch: py
     assert files[0] == files[1]
 
 
-def test_what_was_measured_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_has_every_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = export_pair(CHECKPOINT, CHECKPOINT, tmp_path / "pair", Options(target_format="auto"))
     report = read_report(folder)
     formats = report["target"]["formats"]
@@ -80,7 +82,7 @@ def test_what_was_measured_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"target format: {formats['chosen']} (predicted w8a8" in capsys.readouterr().out
 
 
-def test_alone_drafts_come_from_the_text(tmp_path: Path) -> None:
+def test_without_a_draft_model_drafts_come_from_the_text(tmp_path: Path) -> None:
     report = read_report(export_pair(CHECKPOINT, None, tmp_path / "m", Options(target_format="auto")))
     assert (report["formats"]["acceptance"], report["formats"]["draft_token_ms"]) == (0.4, 0)
     assert next(decisions(report)).startswith(f"target format: {report['format']}")

@@ -95,7 +95,7 @@ def test_a_shortened_draft_drafts(tmp_path: Path) -> None:
     assert engine.last.statistics.accepted > 0
 
 
-def test_agreements_by_their_definition() -> None:
+def test_agreements_follow_their_definition() -> None:
     draft, random = tiny_checkpoint(num_hidden_layers=3), np.random.default_rng(1)
     texts = [(random.integers(0, 380, 7).tolist(), random.integers(0, 380, n).tolist()) for n in (30, 22)]
     whole = FloatModel(draft)
@@ -166,7 +166,7 @@ def test_auto_never_drops_more_than_half() -> None:
     assert found.dropped == set()
 
 
-def test_more_layers_than_there_are(tmp_path: Path) -> None:
+def test_keeping_more_layers_than_there_are_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecdecError, match="cannot keep 4 layers"):
         export_pair(tiny_checkpoint(), with_an_idle_layer(), tmp_path / "pair", Options(draft_layers=4))
     assert list(tmp_path.iterdir()) == []
@@ -178,12 +178,12 @@ def test_a_prebuilt_graph_keeps_its_layers(tmp_path: Path) -> None:
         export_pair(tiny_checkpoint(), prebuilt, tmp_path / "pair", Options(draft_layers=1))
 
 
-def test_no_draft_to_shorten(tmp_path: Path) -> None:
+def test_layers_of_no_draft_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecdecError, match="no draft"):
         export_pair(tiny_checkpoint(), None, tmp_path / "out", Options(draft_layers="auto"))
 
 
-def test_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layer_count_is_a_number_or_auto(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["x.gguf", "-o", "out", "--draft-layers", "some"])
     assert "positive whole number" in capsys.readouterr().err

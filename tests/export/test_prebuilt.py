@@ -63,7 +63,7 @@ def symbolic_hub_layout(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("layout", [hub_layout, genai_layout, symbolic_hub_layout])
-def test_repacked_whole(layout: object, tmp_path: Path) -> None:
+def test_a_prebuilt_folder_is_repacked_whole(layout: object, tmp_path: Path) -> None:
     out = export_model(layout(tmp_path / "theirs"), tmp_path / "ours")  # type: ignore[operator]
     same = export_tiny(tmp_path / "again", format="int4")
     tokens = list(range(5, 25))
@@ -78,7 +78,7 @@ def test_repacked_whole(layout: object, tmp_path: Path) -> None:
     load(out).generate("tea", max_new_tokens=3)
 
 
-def test_target_and_draft_from_different_sources(tmp_path: Path) -> None:
+def test_target_and_draft_may_both_be_prebuilt(tmp_path: Path) -> None:
     """A prebuilt target and a draft of our own making, through the command line."""
     target = hub_layout(tmp_path / "target", num_hidden_layers=3)
     draft = hub_layout(tmp_path / "draft")
@@ -197,7 +197,9 @@ def without_cache(folder: Path) -> None:
         (with_a_fixed_cache, "cannot be used for speculative decoding"),
     ],
 )
-def test_refused_and_nothing_left(spoil: object, message: str, tmp_path: Path) -> None:
+def test_an_unusable_folder_is_refused_and_leaves_nothing(
+    spoil: object, message: str, tmp_path: Path
+) -> None:
     folder = hub_layout(tmp_path / "theirs")
     spoil(folder)  # type: ignore[operator]
     with pytest.raises(SpecdecError) as caught:

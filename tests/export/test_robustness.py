@@ -68,7 +68,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
         "lm_head.weight",
     ],
 )
-def test_weights_that_are_no_numbers(name: str, value: float, tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_are_refused(name: str, value: float, tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tie_word_embeddings=False)
     checkpoint.tensors[name].flat[5] = value
     with pytest.raises(SpecdecError, match=name):

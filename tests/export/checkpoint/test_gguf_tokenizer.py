@@ -85,7 +85,7 @@ def test_the_kinds_do_differ() -> None:
         ("tekken", "(Foo)  BAR\n\n  e\u0301A", ["(Foo", ")", " ", " BAR", "\n\n", " ", " e\u0301", "A"]),
     ],
 )
-def test_how_the_cased_kinds_cut(kind: str, text: str, words: list[str]) -> None:
+def test_the_cased_kinds_split_words_at_capitals(kind: str, text: str, words: list[str]) -> None:
     found = KINDS[kind].pre_tokenizer().pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in found] == words
 

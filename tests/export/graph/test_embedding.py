@@ -51,7 +51,7 @@ def test_a_row_is_the_same_in_any_company(tmp_path: Path) -> None:
         np.testing.assert_array_equal(looked_up(tmp_path, table(), "w8a8", [token])[0][0], together[place])
 
 
-def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_chunks_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, loss = looked_up(tmp_path, table(), "w8a8", [3, 299])[0], rounding_loss(table())
     data = (tmp_path / "data").read_bytes()
     monkeypatch.setattr("specdec_onnx.export.graph.vocabulary._CHUNK_ROWS", 7)
@@ -60,7 +60,7 @@ def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert rounding_loss(table()) == pytest.approx(loss)
 
 
-def test_finer_where_bytes_would_show(tmp_path: Path) -> None:
+def test_a_table_that_bytes_would_hurt_is_stored_finer(tmp_path: Path) -> None:
     """In the format that stands for the source, and where one channel drowns the others in every row."""
     loud = table()
     loud[:, 5] *= 50

@@ -16,25 +16,25 @@ from specdec_onnx.models.pair import open_pair
 TOKENS = [5, 260, 31, 99, 7]
 
 
-def test_first_ids_and_special_tokens() -> None:
+def test_the_first_ids_and_the_special_tokens_are_kept() -> None:
     assert trim(100, [500, 502, 501, 3, 700], 1000) == Trimming(((0, 100), (500, 503), (700, 701)))
     assert trim(100, [100, 101], 1000) == Trimming(((0, 102),))
     assert trim(100, [999, 1000, 2000], 1000) == Trimming(((0, 100), (999, 1000)))
 
 
-def test_nothing_to_trim() -> None:
+def test_a_count_beyond_the_vocabulary_trims_nothing() -> None:
     assert trim(1000, [], 1000) is None
     assert trim(5000, [4], 1000) is None
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_impossible_trim(count: int) -> None:
+def test_a_count_below_one_is_refused(count: int) -> None:
     with pytest.raises(SpecdecError, match="cannot trim"):
         trim(count, [], 1000)
 
 
 @pytest.mark.parametrize("format", ["fp32", "w8a8", "int4-128"])
-def test_trimmed_head_scores_its_ids_like_the_whole_one(format: str, tmp_path: Path) -> None:
+def test_a_trimmed_head_scores_its_ids_like_the_whole_one(format: str, tmp_path: Path) -> None:
     sizes = {"vocab_size": 400, "spare_rows": 9}
     whole = GraphRunner(export_tiny(tmp_path / "whole", format=format, **sizes)).logits(TOKENS)
     folder = export_tiny(tmp_path / "trimmed", format=format, trim=300, **sizes)
@@ -48,7 +48,7 @@ def test_trimmed_head_scores_its_ids_like_the_whole_one(format: str, tmp_path: P
     assert (found["logits"][0][:, others] == -65504).all()
 
 
-def test_trimmed_head_keeps_rows(tmp_path: Path) -> None:
+def test_a_trimmed_head_keeps_the_last_rows_on_request(tmp_path: Path) -> None:
     runner = GraphRunner(export_tiny(tmp_path / "model", trim=300))
     whole = runner.forward(TOKENS)
     runner.length = 0

@@ -28,7 +28,7 @@ def quality(folder: Path, source: Path, count: int = 100) -> Quality:
     return compare(GraphRunner(source).logits(tokens), open_model(folder))
 
 
-def test_sizes_add_up(tmp_path: Path) -> None:
+def test_sizes_of_parts_add_up_to_the_data_file(tmp_path: Path) -> None:
     folder = export_tiny(tmp_path / "model", format="fp32", tie_word_embeddings=False)
     sizes = read_report(folder)["size_bytes"]
     assert sizes["embedding"] == sizes["head"] == 384 * 64 * 4
@@ -66,7 +66,7 @@ def test_finer_formats_score_better(tmp_path: Path) -> None:
     assert fine.top1_agreement > coarse.top1_agreement
 
 
-def test_divergence_by_its_definition(tmp_path: Path) -> None:
+def test_divergence_follows_its_definition(tmp_path: Path) -> None:
     first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     tokens = text_tokens(open_model(first), 3)
     p, q = (GraphRunner(folder).logits(tokens).astype(np.float64) for folder in (first, second))
@@ -116,7 +116,7 @@ def test_models_take_turns_and_the_fastest_counts(tmp_path: Path, monkeypatch: p
     assert asked == list("ababab")
 
 
-def test_measured_report_of_a_pair(tmp_path: Path) -> None:
+def test_a_measured_pair_reports_costs_quality_and_speed_up(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint()
     folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", Options(trim=300), measure=True)
     report = read_report(folder)
@@ -145,7 +145,7 @@ def test_measured_report_of_a_pair(tmp_path: Path) -> None:
         assert words in texts
 
 
-def test_perplexity_by_its_definition(tmp_path: Path) -> None:
+def test_perplexity_follows_its_definition(tmp_path: Path) -> None:
     first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     tokens = text_tokens(open_model(first), 90)
     found = quality(second, first, 90)
@@ -165,7 +165,7 @@ def test_a_report_is_shown_later(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "report.json" in capsys.readouterr().err
 
 
-def test_report_without_measuring(tmp_path: Path) -> None:
+def test_a_report_without_measuring_has_only_sizes(tmp_path: Path) -> None:
     report = read_report(export_tiny(tmp_path / "model", format="int4"))
     assert not MEASURED & set(report)
     assert "int4-32" in render(report)

@@ -142,7 +142,7 @@ def test_every_byte_is_understood(kind: str) -> None:
     assert blocks.packed().nbytes == 64 * 128 * blocks.bits // 8
 
 
-def test_blocks_by_rows_and_times() -> None:
+def test_blocks_are_cut_stacked_and_scaled() -> None:
     weight = np.random.default_rng(2).standard_normal((6, 64)).astype(np.float32)
     whole = quantize_blocks(weight, 32)
     halves: list[Blocks] = [whole.rows(slice(0, 3)), whole.rows(np.array([3, 4, 5]))]

@@ -99,7 +99,7 @@ def test_a_loud_channel_is_made_quiet(format: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [np.zeros((20, 16)), np.ones((1, 16)), np.eye(16)[:3]])
-def test_strange_rows(rows: Array) -> None:
+def test_strange_rows_give_usable_scales(rows: Array) -> None:
     found = best_smoothing(RowwiseInt8(), rows.astype(np.float32), random(5, 8, 16))
     assert np.isfinite(found.scales).all() and (found.scales > 0).all()
 
@@ -170,12 +170,12 @@ def test_layers_that_stay_bad_keep_float_activations(tmp_path: Path, monkeypatch
     assert found["all"][3] < found["none"][3]
 
 
-def test_the_switch() -> None:
+def test_smoothing_can_be_switched_off() -> None:
     assert build_parser().parse_args(["x", "-o", "y", "--no-smoothing"]).no_smoothing
     assert not build_parser().parse_args(["x", "-o", "y"]).no_smoothing
 
 
-def test_calibration_text(tmp_path: Path) -> None:
+def test_calibration_text_has_code_and_conversations(tmp_path: Path) -> None:
     model = open_model(
         export_model(tiny_checkpoint(max_position_embeddings=4096), tmp_path / "m", format="fp32")
     )
@@ -186,9 +186,7 @@ def test_calibration_text(tmp_path: Path) -> None:
     assert "while childpos < endpos:" in texts[0] and "<|im_start|>assistant" in texts[2]
 
 
-def test_calibration_text_without_the_library_s_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibration_text_needs_no_library_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_model(export_model(tiny_checkpoint(), tmp_path / "m", format="fp32"))
 
     def missing(name: str) -> None:
