@@ -275,10 +275,6 @@ class LayerSubset:
         """One tensor as float32 [out, in]; SpecdecError if the checkpoint lacks it."""
         return self._whole.tensor(self._whole_name(name))
 
-    def block_type(self, name: str) -> str:
-        """How the source stores a tensor."""
-        return self._whole.block_type(self._whole_name(name))
-
     def blocks(self, name: str) -> Blocks | None:
         """A matrix as it is stored, if the checkpoint tells."""
         whole = self._whole

@@ -43,11 +43,6 @@ class SourceFiles:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def bytes(self) -> int:
-        """Size on disk over all parts."""
-        return sum(part.stat().st_size for part in self.parts)
-
-    @cached_property
     def sha256(self) -> str:
         """SHA-256 in hex, read in pieces on first use; of several parts, the digest of their digests."""
         digests = [sha256_of(part) for part in self.parts]
@@ -77,10 +72,6 @@ class Checkpoint(Protocol):
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """A copy of one tensor as float32 [out, in]; SpecdecError if the checkpoint lacks it."""
-        ...
-
-    def block_type(self, name: str) -> str:
-        """How the source stores a tensor: "F32", "BF16", "Q4_K", ..."""
         ...
 
     def write_tokenizer(self, folder: Path) -> None:

@@ -50,10 +50,6 @@ class GgufCheckpoint:
         """Shape [out, in], without reading the data."""
         return self._find(name)[0].shape
 
-    def block_type(self, name: str) -> str:
-        """The GGUF block type: "F32", "Q4_K", ..."""
-        return self._find(name)[0].type
-
     def tensor(self, name: str) -> NDArray[np.float32]:
         """One tensor as float32 [out, in], its rotary rows in Hugging Face's order."""
         stored, slot = self._find(name)

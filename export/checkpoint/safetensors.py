@@ -52,10 +52,6 @@ class SafetensorsCheckpoint:
         """Shape [out, in], without reading the data."""
         return self._find(name).shape
 
-    def block_type(self, name: str) -> str:
-        """The stored type: "BF16", "F16", "F32", ..."""
-        return self._find(name).dtype
-
     def tensor(self, name: str) -> NDArray[np.float32]:
         """One tensor as float32."""
         return self._find(name).values()

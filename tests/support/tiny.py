@@ -26,10 +26,6 @@ class TinySource(SourceFiles):
     digest: str = ""
 
     @property
-    def bytes(self) -> int:  # type: ignore[override]
-        return 0
-
-    @property
     def sha256(self) -> str:  # type: ignore[override]
         return self.digest
 
@@ -55,9 +51,6 @@ class TinyCheckpoint:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         return self.tensors[name].copy()
-
-    def block_type(self, name: str) -> str:
-        return "F32"
 
     def write_tokenizer(self, folder: Path) -> None:
         write_tokenizer(folder, self.config["vocab_size"] - self.spare_rows)
