@@ -15,8 +15,7 @@ from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.models.text import printable
 
 if TYPE_CHECKING:
-    from specdec_onnx.export.graph.model_writer import Depth
-    from specdec_onnx.export.pipeline import Options
+    from specdec_onnx.export.spec import LayerCount, Options
 
 
 TERMINATED = 143
@@ -31,76 +30,74 @@ def build_parser() -> argparse.ArgumentParser:
         description="Turn a checkpoint into a quantized ONNX model, or two into a pair.",
         epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, a folder with "
         "safetensors and config.json, or a model on the hub: org/name, org/name@revision, org/name/FILE.gguf. "
-        "`specdec-export inspect DIR` shows the report of an export again.",
+        "`specdec-export inspect DIR` shows the report of an earlier export.",
     )
-    parser.add_argument("source", metavar="SOURCE", help="the model, which becomes the target of a pair")
-    parser.add_argument(
-        "--draft",
-        metavar="SOURCE",
-        help="the small model that drafts for it; 'auto' takes one from the catalog by vocabulary and size, "
-        "'none' for no draft",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="DIR", type=_folder, required=True, help="the folder to make"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="the model, which becomes the target of a pair")
+    add("-o", "--output", metavar="DIR", type=_folder, required=True, help="the folder to make")
+    add(
         "--target-format",
         metavar="F",
         default="w8a8",
         help=f"{_FORMATS}; 'auto' measures w8a8 and int4 here and keeps the faster of those within 0.01 nats (KL to "
         "the float model) of the better one, or one within 0.05 nats if that is 1.25 times faster (default: %(default)s)",
     )
-    parser.add_argument(
-        "--draft-format", metavar="F", default="int4", help="likewise (default: %(default)s, block 128)"
+    _add_draft_options(parser)
+    add(
+        "--context",
+        metavar="N",
+        type=_count,
+        default=32768,
+        help="longest text in tokens (default: %(default)s)",
     )
-    parser.add_argument(
+    add(
+        "--graph",
+        choices=("fused", "portable"),
+        default="fused",
+        help="portable: traced by Optimum, for families the fused graph lacks and for DirectML (default: %(default)s)",
+    )
+    add(
+        "--cache",
+        choices=("fp32", "fp16"),
+        default="fp32",
+        help="type of the key-value cache; fp16 is required by attention on CUDA, and takes half the memory "
+        "(default: %(default)s)",
+    )
+    add("--no-measure", action="store_true", help="leave forward costs and quality out of the report")
+    add("--no-smoothing", action="store_true", help="quantize w8a8 and int4 without calibrating on text")
+    add("--force", action="store_true", help="replace an export that is already there")
+    return parser
+
+
+def _add_draft_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--draft",
+        metavar="SOURCE",
+        help="the small model that drafts for it; 'auto' takes one from the catalog by vocabulary and size, "
+        "'none' for no draft",
+    )
+    add(
+        "--draft-format",
+        metavar="F",
+        default="int4",
+        help="the same for the draft, but not 'auto' (default: %(default)s, block 128)",
+    )
+    add(
         "--trim",
         metavar="N",
         type=_count_or_none,
         default=32768,
-        help="the draft scores N frequent tokens and the special ones; 'none' for all (default: %(default)s)",
+        help="the draft scores only the N lowest token ids, which are the frequent ones, and the special tokens; "
+        "'none' for all (default: %(default)s)",
     )
-    parser.add_argument(
-        "--trim-by",
-        choices=("lowest", "frequency"),
-        default="lowest",
-        help="which N: the lowest ids, or the likeliest by built-in text, better below 16384 (default: %(default)s)",
-    )
-    parser.add_argument(
+    add(
         "--draft-layers",
         metavar="N",
         type=_count_or_auto,
         help="keep the N layers of the draft with which it agrees most with the target; 'auto': drop only what makes "
         "the pair faster (default: keep all)",
     )
-    parser.add_argument(
-        "--context",
-        metavar="N",
-        type=_count,
-        default=32768,
-        help="longest text in tokens, at most (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--graph",
-        choices=("fused", "portable"),
-        default="fused",
-        help="portable: traced by Optimum, for families the fused graph lacks and for DirectML (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--cache",
-        choices=("fp32", "fp16"),
-        default="fp32",
-        help="type of the key-value cache; fp16 is what attention on CUDA takes, and half the memory everywhere "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-measure", action="store_true", help="skip forward costs and quality in the report"
-    )
-    parser.add_argument(
-        "--no-smoothing", action="store_true", help="quantize w8a8 and int4 without calibrating on text"
-    )
-    parser.add_argument("--force", action="store_true", help="replace an export that is already there")
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,13 +113,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fetch what is named, export it, print the report."""
+    """Fetch the sources, export them, print the report."""
     from specdec_onnx.export.pipeline import export_pair
     from specdec_onnx.export.quality.report import decisions, read_report, render
     from specdec_onnx.export.sources import resolve
 
     options = options_of(args)
-    options.target(), options.draft()  # a format that does not exist is no reason to download
+    options.target(), options.draft()  # refuse an unknown format before downloading
     progress, began = ProgressLine(), time.monotonic()
     try:
         target, draft = resolve(args.source, args.draft, progress, progress.say)
@@ -146,8 +143,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_of(args: argparse.Namespace) -> "Options":
-    """What the command line asks for."""
-    from specdec_onnx.export.pipeline import Options
+    """The export options on the command line."""
+    from specdec_onnx.export.spec import Options
 
     return Options(
         target_format=args.target_format,
@@ -156,18 +153,17 @@ def options_of(args: argparse.Namespace) -> "Options":
         context=args.context,
         smooth=not args.no_smoothing,
         graph=args.graph,
-        trim_by=args.trim_by,
         draft_layers=args.draft_layers,
         cache=args.cache,
     )
 
 
 def inspect(words: Sequence[str]) -> int:
-    """Print the report of an export made before."""
+    """Print the report of an earlier export."""
     from specdec_onnx.export.quality.report import REPORT_FILE, decisions, read_report, render
 
     parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
-    parser.add_argument("folder", metavar="DIR", type=Path, help="what specdec-export wrote")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="a folder that specdec-export made")
     folder = parser.parse_args(words).folder
     if not folder.is_dir():
         raise SpecdecError(f"there is no folder {folder}", fix="give a folder that specdec-export made")
@@ -196,7 +192,7 @@ def _count_or_none(text: str) -> int | None:
     return None if text == "none" else _count(text)
 
 
-def _count_or_auto(text: str) -> "Depth":
+def _count_or_auto(text: str) -> "LayerCount":
     return "auto" if text == "auto" else _count(text)
 
 

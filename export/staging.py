@@ -1,4 +1,4 @@
-"""A folder appears whole or not at all: it is built beside its place and moved there at the end."""
+"""A folder appears whole or not at all: it is filled under another name and renamed at the end."""
 
 import json
 import os
@@ -21,9 +21,9 @@ _LOCK = re.compile(r"\.(?P<name>.+)\.lock-(?P<token>[0-9a-f]{8})")
 
 @contextmanager
 def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
-    """A fresh folder that becomes `out` when the block ends well and vanishes when it doesn't.
+    """A new folder that becomes `out` if the block succeeds, and is removed if it fails.
 
-    SpecdecError when `out` is taken (a former export gives way only with `force`) or can't be written.
+    SpecdecError if `out` exists (an earlier export is replaced only with `force`) or can't be written.
     """
     out = out.absolute()
     with suppress(OSError):
@@ -36,7 +36,7 @@ def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _claimed(out: Path) -> Iterator[Path]:
-    """A fresh folder beside `out`, and as long as this process lives a lock that says so; both go at the end."""
+    """A new folder beside `out`, and a lock that shows that this process lives; both are removed at the end."""
     token = secrets.token_hex(4)
     folder, file = (out.with_name(f".{out.name}.{kind}-{token}") for kind in ("partial", "lock"))
     try:
@@ -57,7 +57,7 @@ def _claimed(out: Path) -> Iterator[Path]:
 
 
 def _filled(folder: Path, out: Path) -> Iterator[Path]:
-    """Hand `folder` over to be filled, then move it to `out`."""
+    """Let the caller fill `folder`, then move it to `out`."""
     try:
         yield folder
         _flush(folder)
@@ -70,7 +70,7 @@ def _filled(folder: Path, out: Path) -> Iterator[Path]:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Put readable JSON in the file's place in one step; the same content gives the same bytes everywhere."""
+    """Write readable JSON in one step; the same content gives the same bytes on every system."""
     write_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -85,19 +85,19 @@ def _check_free(out: Path, force: bool) -> None:
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir() or out.is_symlink():
-        raise SpecdecError(f"{out} is in the way", "it is not a folder", "choose another place with -o")
+        raise SpecdecError(f"{out} is in the way", "it is not a folder", "choose another folder with -o")
     if not any(out.iterdir()):
         return
     if not (out / _MARK).is_file():
         raise SpecdecError(
-            f"{out} is not empty", "it holds something that no export wrote", "choose another place with -o"
+            f"{out} is not empty", "it has files that no export wrote", "choose another folder with -o"
         )
     if not force:
-        raise SpecdecError(f"{out} exists already", "it holds a finished export", "add --force to replace it")
+        raise SpecdecError(f"{out} exists already", "it is a finished export", "add --force to replace it")
 
 
 def _replace(folder: Path, out: Path) -> None:
-    """Move `folder` to `out`; a former export steps aside first and is deleted last."""
+    """Move `folder` to `out`; an earlier export is renamed first and deleted last."""
     former = folder.with_name(folder.name.replace(".partial-", ".former-"))
     with suppress(FileNotFoundError):
         out.rename(former)
@@ -124,19 +124,19 @@ def _lock(file: Path) -> Any:
 
 
 def _sweep_dead(parent: Path) -> None:
-    """Remove what exports in `parent` left whose process is gone: the system gave up their locks.
+    """Remove what dead exports left in `parent`: the system has released their locks.
 
-    A former export that was about to be replaced is put back.
+    An earlier export that was about to be replaced is put back.
     """
     for file in parent.glob(".*.lock-*"):
-        found = _LOCK.fullmatch(file.name)
-        if not found:
+        match = _LOCK.fullmatch(file.name)
+        if not match:
             continue
-        with suppress(OSError):  # held: Timeout is one of them
+        with suppress(OSError):  # Timeout, if the lock is held, is an OSError
             lock = _lock(file)
             if lock is None:
                 continue
-            name, token = found["name"], found["token"]
+            name, token = match["name"], match["token"]
             former = parent / f".{name}.former-{token}"
             if former.is_dir() and not (parent / name).exists():
                 former.rename(parent / name)
@@ -147,7 +147,7 @@ def _sweep_dead(parent: Path) -> None:
 
 
 def _sweep_silent(out: Path) -> None:
-    """Remove what a killed export left without a lock: a running one writes all the time, after a silent hour it is dead."""
+    """Remove what a killed export left without a lock: one that has written nothing for an hour is dead."""
     for kind in ("partial", "former"):
         for folder in out.parent.glob(f".{out.name}.{kind}-*"):
             if (folder.with_name(folder.name.replace(f".{kind}-", ".lock-"))).exists():

@@ -1,5 +1,7 @@
-"""Where weights come from: GGUF files and safetensors folders behind one protocol."""
+"""Where weights come from: GGUF files and safetensors folders, read through one protocol."""
 
+import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest, sha256
@@ -12,24 +14,38 @@ from numpy.typing import NDArray
 from specdec_onnx.export.quantization.linear import Blocks
 from specdec_onnx.models.errors import SpecdecError
 
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+"""Suffixes of weights that are never read: a pickle can run any code when it is loaded."""
+
 
 @dataclass(frozen=True)
-class Source:
-    """The files a checkpoint's weights were read from: `name` for people, `file` for the record."""
+class SourceFiles:
+    """The files that a model was read from.
+
+    Args:
+        name: The model's name, for people.
+        file: The file or folder, for the record.
+        parts: Every file that holds weights.
+        notes: What a user should know about them, a sentence each.
+    """
 
     name: str
     file: str
     parts: tuple[Path, ...]
-
-    @cached_property
-    def bytes(self) -> int:
-        """Size on disk over all parts."""
-        return sum(part.stat().st_size for part in self.parts)
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def sha256(self) -> str:
         """SHA-256 in hex, read in pieces on first use; of several parts, the digest of their digests."""
-        digests = [_digest(part) for part in self.parts]
+        digests = [sha256_of(part) for part in self.parts]
         return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
 
 
@@ -42,8 +58,8 @@ class Checkpoint(Protocol):
         ...
 
     @property
-    def source(self) -> Source:
-        """Where it came from."""
+    def source(self) -> SourceFiles:
+        """The files it was read from."""
         ...
 
     def names(self) -> frozenset[str]:
@@ -55,11 +71,7 @@ class Checkpoint(Protocol):
         ...
 
     def tensor(self, name: str) -> NDArray[np.float32]:
-        """One tensor as float32 [out, in], kept nowhere else; SpecdecError if the checkpoint lacks it."""
-        ...
-
-    def block_type(self, name: str) -> str:
-        """How the source stores a tensor: "F32", "BF16", "Q4_K", ..."""
+        """A copy of one tensor as float32 [out, in]; SpecdecError if the checkpoint lacks it."""
         ...
 
     def write_tokenizer(self, folder: Path) -> None:
@@ -76,18 +88,8 @@ class BlockCheckpoint(Checkpoint, Protocol):
         ...
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
-
-
-__all__ = ["Checkpoint", "Source", "open_checkpoint"]
-
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-
-
 def open_checkpoint(source: str | Path) -> Checkpoint:
-    """Open a `.gguf` file or a folder with safetensors and config.json; SpecdecError if it is neither."""
+    """Open a .gguf file or a folder with safetensors and config.json; SpecdecError if it is neither."""
     path = Path(source).expanduser()
     if path.is_dir():
         from specdec_onnx.export.checkpoint.safetensors import SafetensorsCheckpoint
@@ -97,9 +99,22 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
         raise SpecdecError(f"{path} does not exist", fix="give a .gguf file or a folder with safetensors")
     if path.suffix == ".safetensors":
         raise SpecdecError(f"{path} is only the weights", fix=f"give its folder: {path.parent}")
-    if path.suffix in _PICKLES:
+    if path.suffix in PICKLES:
         why = f"{path.name} is a pickle, which can run any code when it is loaded"
-        raise SpecdecError(f"{path} is not read", why, "convert the model to safetensors")
+        raise SpecdecError(f"{path} is not supported", why, "convert the model to safetensors")
     from specdec_onnx.export.checkpoint.gguf import GgufCheckpoint
 
     return GgufCheckpoint(path)
+
+
+def copy_files(names: Iterable[str], source: Path, folder: Path) -> None:
+    """Copy those of the files that `source` has."""
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

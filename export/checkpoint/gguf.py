@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.export.checkpoint import Source
+from specdec_onnx.export.checkpoint import SourceFiles
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
 from specdec_onnx.export.checkpoint.gguf_families import Slot, family_of, slots
 from specdec_onnx.export.checkpoint.gguf_file import (
@@ -27,8 +27,88 @@ from specdec_onnx.models.errors import SpecdecError
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
 
 
+class GgufCheckpoint:
+    """A GGUF file, whole or split, under Hugging Face names.
+
+    Opening it checks everything but the values (SpecdecError).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.gguf = read_whole(path)
+        self.config: dict[str, Any] = gguf_config(self.gguf)
+        name = str(self.gguf.metadata.get("general.name") or path.stem)
+        self.source = SourceFiles(name, path.name, parts_of(path))
+        self._tensors = dict(self._named())
+        self.tokenizer = GgufTokenizer(path.name, self.gguf.metadata, self.config["vocab_size"])
+        self.source = replace(self.source, notes=self.tokenizer.notes)
+
+    def names(self) -> frozenset[str]:
+        """Every tensor's Hugging Face name."""
+        return frozenset(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape [out, in], without reading the data."""
+        return self._find(name)[0].shape
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """One tensor as float32 [out, in], its rotary rows in Hugging Face's order."""
+        stored, slot = self._find(name)
+        values = stored.dequantized()
+        if slot.offset:
+            values -= np.float32(slot.offset)
+        return split_halves(values, self.config["head_dim"]) if slot.interleaved else values
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as the file stores it, if in plain blocks, its rotary rows in Hugging Face's order."""
+        stored, slot = self._find(name)
+        if stored.type not in PLAIN:
+            return None
+        blocks = read_blocks(stored.raw(0, stored.rows), stored.type)
+        if not slot.interleaved:
+            return blocks
+        levels, scales = (
+            split_halves(rows, self.config["head_dim"]) for rows in (blocks.levels, blocks.scales)
+        )
+        return replace(blocks, levels=levels, scales=scales)
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """Rebuild tokenizer.json and the files beside it from the metadata."""
+        self.tokenizer.write(folder)
+
+    def _find(self, name: str) -> tuple[StoredTensor, Slot]:
+        if name not in self._tensors:
+            raise SpecdecError(f"{self.source.file} has no tensor {name}", "the model's family needs it")
+        return self._tensors[name]
+
+    def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
+        family, lengths = family_of(self.source.file, self.gguf.metadata), _lengths(self.config)
+        unknown = self.gguf.tensors.keys() - family.config_tensors
+        for name, slot in slots(family, self.config["num_hidden_layers"]):
+            unknown.discard(name)
+            stored = self.gguf.tensors.get(name)
+            if stored:
+                yield slot.name, (self._checked(stored, tuple(lengths[axis] for axis in slot.axes)), slot)
+            elif slot.required:
+                raise self._problem(f"it has no tensor {name}", "download it again, or choose another file")
+        if unknown:
+            why = f"it has tensors that are not known for its architecture: {', '.join(sorted(unknown)[:3])}"
+            raise self._problem(why, "choose a model without them")
+
+    def _checked(self, stored: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
+        if stored.type not in READABLE:
+            why = f"{stored.name} is stored as {stored.type}, which is not supported"
+            raise self._problem(why, f"take a file quantized as one of {', '.join(sorted(READABLE))}")
+        if stored.shape != shape:
+            why = f"{stored.name} has shape {list(stored.shape)}, its metadata says {list(shape)}"
+            raise self._problem(why, "convert the model again")
+        return stored
+
+    def _problem(self, why: str, fix: str) -> SpecdecError:
+        return SpecdecError(f"{self.source.file} cannot be exported", why, fix)
+
+
 def parts_of(path: Path) -> tuple[Path, ...]:
-    """All parts of the file that `path` is a part of, in order; itself alone if its name is no part's."""
+    """All parts of the file that `path` is a part of, in order; `path` alone if its name has no part number."""
     match = _PART.fullmatch(path.name)
     if not match:
         return (path,)
@@ -37,7 +117,7 @@ def parts_of(path: Path) -> tuple[Path, ...]:
 
 
 def read_whole(path: Path) -> GgufFile:
-    """Read a file with all of its parts; SpecdecError when one is missing or belongs to another model."""
+    """Read a file with all its parts; SpecdecError if one is missing or belongs to another model."""
     parts = parts_of(path)
     missing = [part.name for part in parts if not part.is_file()]
     if missing and len(parts) > 1:
@@ -56,103 +136,13 @@ def read_whole(path: Path) -> GgufFile:
 
 def _require_count(files: list[GgufFile]) -> None:
     for number, file in enumerate(files):
-        said = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
-        if said != (len(files), number):
-            raise _mixed(file.path, f"it says that it is part {said[1]!r} (from 0) of {said[0]!r}")
+        count, own_number = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
+        if (count, own_number) != (len(files), number):
+            raise _mixed(file.path, f"it says that it is part {own_number!r} (from 0) of {count!r}")
 
 
 def _mixed(path: Path, why: str) -> SpecdecError:
-    return SpecdecError(
-        f"{path.name} does not fit the other parts", why, "keep the parts' names as they came"
-    )
-
-
-class GgufCheckpoint:
-    """A GGUF file, whole or split, under Hugging Face names.
-
-    Opening it checks everything but the values (SpecdecError).
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.gguf = read_whole(path)
-        self.config: dict[str, Any] = gguf_config(self.gguf)
-        self.source = Source(
-            str(self.gguf.metadata.get("general.name") or path.stem), path.name, parts_of(path)
-        )
-        self._tensors = dict(self._named())
-        self.tokenizer = GgufTokenizer(path.name, self.gguf.metadata, self.config["vocab_size"])
-
-    def names(self) -> frozenset[str]:
-        """Every tensor's Hugging Face name."""
-        return frozenset(self._tensors)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape [out, in], without reading the data."""
-        return self._find(name)[0].shape
-
-    def block_type(self, name: str) -> str:
-        """The GGUF block type: "F32", "Q4_K", ..."""
-        return self._find(name)[0].type
-
-    def tensor(self, name: str) -> NDArray[np.float32]:
-        """One tensor as float32 [out, in], its rotary rows in Hugging Face's order."""
-        stored, slot = self._find(name)
-        values = stored.dequantized()
-        if slot.offset:
-            values -= np.float32(slot.offset)
-        return split_halves(values, self.config["head_dim"]) if slot.interleaved else values
-
-    def blocks(self, name: str) -> Blocks | None:
-        """A matrix as the file stores it, if in plain blocks, its rotary rows in Hugging Face's order."""
-        stored, slot = self._find(name)
-        if stored.type not in PLAIN:
-            return None
-        found = read_blocks(stored.raw(0, stored.rows), stored.type)
-        if not slot.interleaved:
-            return found
-        size = self.config["head_dim"]
-        return replace(
-            found, levels=split_halves(found.levels, size), scales=split_halves(found.scales, size)
-        )
-
-    def write_tokenizer(self, folder: Path) -> None:
-        """Rebuild tokenizer.json and the files beside it from the metadata."""
-        self.tokenizer.write(folder)
-
-    def _find(self, name: str) -> tuple[StoredTensor, Slot]:
-        if name not in self._tensors:
-            raise SpecdecError(f"{self.source.file} has no tensor {name}", "the model's family needs it")
-        return self._tensors[name]
-
-    def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
-        family, lengths = family_of(self.source.file, self.gguf.metadata), _lengths(self.config)
-        unknown = self.gguf.tensors.keys() - family.beside
-        for name, slot in slots(family, self.config["num_hidden_layers"]):
-            unknown.discard(name)
-            stored = self.gguf.tensors.get(name)
-            if stored:
-                yield slot.name, (self._checked(stored, tuple(lengths[axis] for axis in slot.axes)), slot)
-            elif slot.required:
-                raise self._problem(f"it has no tensor {name}", "download it again, or choose another file")
-        self._refuse_unknown(unknown)
-
-    def _refuse_unknown(self, names: set[str]) -> None:
-        if names:
-            shown = ", ".join(sorted(names)[:3])
-            why = f"it holds tensors its architecture is not known to have: {shown}"
-            raise self._problem(why, "choose a model without them")
-
-    def _checked(self, stored: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
-        if stored.type not in READABLE:
-            why = f"{stored.name} is stored as {stored.type}, which is not read"
-            raise self._problem(why, f"take a file quantized as one of {', '.join(sorted(READABLE))}")
-        if stored.shape != shape:
-            why = f"{stored.name} has shape {list(stored.shape)}, its metadata says {list(shape)}"
-            raise self._problem(why, "convert the model again")
-        return stored
-
-    def _problem(self, why: str, fix: str) -> SpecdecError:
-        return SpecdecError(f"{self.source.file} cannot be exported", why, fix)
+    return SpecdecError(f"{path.name} does not fit the other parts", why, "keep the parts' original names")
 
 
 def split_halves(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What is known of each GGUF architecture, as data: its tensors' Hugging Face names, axes and settings."""
+"""GGUF architectures as data: the Hugging Face names, axes and settings of each; a new one is a row of GGUF_FAMILIES."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -60,12 +60,27 @@ _SILU = {"hidden_act": "silu"}
 
 
 @dataclass(frozen=True)
-class Family:
-    """One architecture; `interleaved` tensors hold a head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ...
+class GgufFamily:
+    """One architecture.
 
-    `norm_offset` is what converters add to every norm. `numbers` are metadata entries by their names in config.json.
-    `windows`: files name a sliding window always (or it is `default_window`), some do, none may, or it is ignored. `local_rope` is
-    the base of the layers with one. `beside` are tensors that belong to the configuration. `largest_layers` is the depth of a family's size that scales attention its own way.
+    Args:
+        model_type: Its name in config.json.
+        hugging_face: The class that config.json names.
+        biases: Tensors that have a bias.
+        optional_biases: Tensors that may have one.
+        interleaved: Tensors that hold a head's rows in rotary pairs: 0, d/2, 1, d/2 + 1, ...
+        settings: Further entries of config.json.
+        norm_offset: Added by converters to every norm.
+        numbers: Metadata entries that config.json has by another name.
+        windows: Whether files name a sliding window: always (else it is `default_window`), some do, none may, or
+            it is ignored.
+        default_window: The window of files that name none, in tokens.
+        local_rope: Base of the rotary embedding in layers with a window; 0: as in the others.
+        partial_rope: Whether only a part of each head may be rotated.
+        config_tensors: Tensors that belong to the configuration.
+        largest_layers: Number of layers of the size that scales attention its own way.
+        singles: Tensors outside the layers, by GGUF name.
+        per_layer: Tensors of a layer, by GGUF name.
     """
 
     model_type: str
@@ -80,32 +95,32 @@ class Family:
     default_window: int = 0
     local_rope: float = 0.0
     partial_rope: bool = False
-    beside: frozenset[str] = frozenset({ROPE_FACTORS})
+    config_tensors: frozenset[str] = frozenset({ROPE_FACTORS})
     largest_layers: int = 0
     singles: Mapping[str, tuple[str, Axes]] = field(default_factory=lambda: _SINGLES)
     per_layer: Mapping[str, tuple[str, Axes]] = field(default_factory=lambda: _PER_LAYER)
 
 
-FAMILIES = {
-    "llama": Family(
+GGUF_FAMILIES = {
+    "llama": GgufFamily(
         model_type="llama",
         hugging_face="LlamaForCausalLM",
         optional_biases=_LINEAR,
         interleaved=frozenset({"attn_q", "attn_k"}),
     ),
-    "qwen2": Family(
+    "qwen2": GgufFamily(
         model_type="qwen2",
         hugging_face="Qwen2ForCausalLM",
         biases=frozenset({"attn_q", "attn_k", "attn_v"}),
         settings={"hidden_act": "silu", "use_sliding_window": False},
     ),
-    "qwen3": Family(
+    "qwen3": GgufFamily(
         model_type="qwen3",
         hugging_face="Qwen3ForCausalLM",
         settings={"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False},
         per_layer={**_PER_LAYER, **_HEAD_NORMS},
     ),
-    "gemma2": Family(
+    "gemma2": GgufFamily(
         model_type="gemma2",
         hugging_face="Gemma2ForCausalLM",
         settings=_GELU,
@@ -116,7 +131,7 @@ FAMILIES = {
         default_window=4096,
         largest_layers=46,
     ),
-    "gemma3": Family(
+    "gemma3": GgufFamily(
         model_type="gemma3_text",
         hugging_face="Gemma3ForCausalLM",
         settings=_GELU,
@@ -127,7 +142,7 @@ FAMILIES = {
         local_rope=10000.0,
         largest_layers=62,
     ),
-    "granite": Family(
+    "granite": GgufFamily(
         model_type="granite",
         hugging_face="GraniteForCausalLM",
         optional_biases=_LINEAR,
@@ -139,16 +154,16 @@ FAMILIES = {
             "logit_scale": "logits_scaling",
         },
     ),
-    "olmo2": Family(model_type="olmo2", hugging_face="Olmo2ForCausalLM", per_layer=_OLMO, windows="none"),
-    "phi3": Family(
+    "olmo2": GgufFamily(model_type="olmo2", hugging_face="Olmo2ForCausalLM", per_layer=_OLMO, windows="none"),
+    "phi3": GgufFamily(
         model_type="phi3",
         hugging_face="Phi3ForCausalLM",
         per_layer=_PHI,
         windows="some",
         partial_rope=True,
-        beside=frozenset({LONG_FACTORS, SHORT_FACTORS}),
+        config_tensors=frozenset({LONG_FACTORS, SHORT_FACTORS}),
     ),
-    "smollm3": Family(
+    "smollm3": GgufFamily(
         model_type="smollm3",
         hugging_face="SmolLM3ForCausalLM",
         settings={**_SILU, "no_rope_layer_interval": 4, "use_sliding_window": False},
@@ -169,28 +184,28 @@ class Slot:
     offset: float
 
 
-def family_of(file: str, metadata: Mapping[str, Any]) -> Family:
-    """The family that `general.architecture` names; SpecdecError if it is none of FAMILIES."""
+def family_of(file: str, metadata: Mapping[str, Any]) -> GgufFamily:
+    """The family that `general.architecture` names; SpecdecError if it is none of GGUF_FAMILIES."""
     name = str(metadata.get("general.architecture", ""))
-    if name in FAMILIES:
-        return FAMILIES[name]
+    if name in GGUF_FAMILIES:
+        return GGUF_FAMILIES[name]
     raise SpecdecError(
         f"{file} holds a model of {f'architecture {name!r}' if name else 'no named architecture'}",
-        f"GGUF files of {', '.join(sorted(FAMILIES))} can be read",
+        f"GGUF is supported for {', '.join(sorted(GGUF_FAMILIES))}",
         "give the model's safetensors folder or hub id instead, or choose one of these architectures",
     )
 
 
-def slots(family: Family, layers: int) -> Iterator[tuple[str, Slot]]:
-    """Every tensor of a model with `layers` layers, by GGUF name, one by one: a damaged count may be huge."""
+def slots(family: GgufFamily, layers: int) -> Iterator[tuple[str, Slot]]:
+    """Every tensor of a model with `layers` layers, by GGUF name; lazily, because a damaged file may claim a huge count."""
     for kind, (name, axes) in family.singles.items():
-        yield from _of_stem(family, kind, kind, name, axes)
+        yield from _slots_of(family, kind, kind, name, axes)
     for layer in range(layers):
         for kind, (name, axes) in family.per_layer.items():
-            yield from _of_stem(family, kind, f"blk.{layer}.{kind}", f"model.layers.{layer}.{name}", axes)
+            yield from _slots_of(family, kind, f"blk.{layer}.{kind}", f"model.layers.{layer}.{name}", axes)
 
 
-def _of_stem(family: Family, kind: str, stem: str, name: str, axes: Axes) -> Iterator[tuple[str, Slot]]:
+def _slots_of(family: GgufFamily, kind: str, stem: str, name: str, axes: Axes) -> Iterator[tuple[str, Slot]]:
     interleaved = kind in family.interleaved
     offset = family.norm_offset if kind.endswith("norm") else 0.0
     yield f"{stem}.weight", Slot(f"{name}.weight", axes, kind != "output", interleaved, offset)

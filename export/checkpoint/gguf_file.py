@@ -17,13 +17,103 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
-from specdec_onnx.export.quantization.linear import LOW, Blocks
+from specdec_onnx.export.quantization.linear import Blocks
 from specdec_onnx.models.errors import SpecdecError
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _MOST_AXES = 4
+
+READABLE = frozenset(
+    "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS".split()  # noqa: SIM905
+)
+_CHUNK = 2**20  # elements dequantized at once: the temporary arrays stay small
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where and how a file stores a tensor; `shape` has the outermost axis first, as in numpy."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    row_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows of `shape[-1]` values; block types never cross a row."""
+        return prod(self.shape[:-1])
+
+    def raw(self, first: int, last: int) -> NDArray[np.uint8]:
+        """The stored bytes of rows [first, last), as [rows, bytes]."""
+        count, offset = (last - first) * self.row_bytes, self.offset + first * self.row_bytes
+        data = np.fromfile(self.path, np.uint8, count, offset=offset)
+        return data.reshape(last - first, self.row_bytes)
+
+    def dequantized(self) -> NDArray[np.float32]:
+        """All values as float32 in `shape`."""
+        values = np.empty((self.rows, self.shape[-1]), np.float32)
+        step, kind = max(1, _CHUNK // self.shape[-1]), GGMLQuantizationType[self.type]
+        for first in range(0, self.rows, step):
+            last = min(first + step, self.rows)
+            values[first:last] = dequantize(self.raw(first, last), kind)
+        return values.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """The metadata of one GGUF file, and where its tensors are."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, StoredTensor]
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read a file's header and check that every tensor it lists is inside it; SpecdecError otherwise."""
+    header = read_header(path)
+    tensors = {tensor.name: tensor for tensor in _located(path, header)}
+    end = max((tensor.offset + tensor.rows * tensor.row_bytes for tensor in tensors.values()), default=0)
+    if end > header.file_bytes:
+        raise SpecdecError(
+            f"{path.name} is incomplete",
+            f"its last tensor ends at byte {end:,} but the file has {header.file_bytes:,}",
+            "download it again",
+        )
+    return GgufFile(path, header.metadata, tensors)
+
+
+def _located(path: Path, header: "Header") -> Iterator[StoredTensor]:
+    for tensor in header.tensors:
+        kind, offset = _type_of(path, tensor), header.data_start + tensor.offset
+        yield StoredTensor(path, tensor.name, tensor.shape, kind.name, offset, _row_bytes(path, tensor, kind))
+
+
+def _type_of(path: Path, tensor: "TensorInfo") -> GGMLQuantizationType:
+    try:
+        return GGMLQuantizationType(tensor.type)
+    except ValueError:
+        raise SpecdecError(
+            f"{path.name} stores {tensor.name} in a block type this version does not know",
+            f"its number is {tensor.type}",
+            f"take a file quantized as one of {', '.join(sorted(READABLE))}",
+        ) from None
+
+
+def _row_bytes(path: Path, tensor: "TensorInfo", kind: GGMLQuantizationType) -> int:
+    block, size = GGML_QUANT_SIZES[kind]
+    if tensor.shape[-1] % block:
+        raise SpecdecError(
+            f"{path.name} is damaged",
+            f"{tensor.name} has rows of {tensor.shape[-1]} values, not a multiple of {kind.name}'s {block}",
+            "download it again",
+        )
+    return tensor.shape[-1] // block * int(size)
 
 
 @dataclass(frozen=True)
@@ -38,7 +128,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
-    """Everything before the data."""
+    """Everything before the tensors' data."""
 
     metadata: dict[str, Any]
     tensors: tuple[TensorInfo, ...]
@@ -47,7 +137,7 @@ class Header:
 
 
 class _Damaged(Exception):
-    """The bytes make no sense here; the message says which."""
+    """The header is damaged; the message says how."""
 
 
 class _Cursor:
@@ -57,7 +147,7 @@ class _Cursor:
     def skip(self, count: int) -> int:
         start = self.at
         if count > self.size - start:
-            raise _Damaged(f"its header goes on past the file's end, at byte {self.size:,}")
+            raise _Damaged(f"its header continues past the file's end, at byte {self.size:,}")
         self.at = start + count
         return start
 
@@ -117,7 +207,7 @@ def _require_magic(path: Path, start: bytes) -> None:
     if len(start) == 8 and version not in _VERSIONS:
         raise SpecdecError(
             f"{path.name} has GGUF version {version}",
-            "only little-endian files of version 2 and 3 are read",
+            "only little-endian files of version 2 and 3 are supported",
             "convert the model again with a current llama.cpp",
         )
 
@@ -144,100 +234,6 @@ def _code(kind: int) -> str:
     return _SCALARS[kind]
 
 
-READABLE = frozenset(
-    "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS".split()  # noqa: SIM905
-)
-_CHUNK = 2**20  # elements dequantized at once: the temporary arrays stay small
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """Where a tensor lies in a file, and how; `shape` has the outermost axis first, as numpy has it."""
-
-    path: Path
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    offset: int
-    row_bytes: int
-
-    @property
-    def rows(self) -> int:
-        """How many rows of `shape[-1]` values; block types never cross a row."""
-        return prod(self.shape[:-1])
-
-    def raw(self, first: int, last: int) -> NDArray[np.uint8]:
-        """The stored bytes of rows [first, last), as [rows, bytes]."""
-        count, offset = (last - first) * self.row_bytes, self.offset + first * self.row_bytes
-        data = np.fromfile(self.path, np.uint8, count, offset=offset)
-        return data.reshape(last - first, self.row_bytes)
-
-    def dequantized(self) -> NDArray[np.float32]:
-        """All values as float32 in `shape`."""
-        values = np.empty((self.rows, self.shape[-1]), np.float32)
-        step, kind = max(1, _CHUNK // self.shape[-1]), GGMLQuantizationType[self.type]
-        for first in range(0, self.rows, step):
-            last = min(first + step, self.rows)
-            values[first:last] = dequantize(self.raw(first, last), kind)
-        return values.reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class GgufFile:
-    """The metadata of one GGUF file and where its tensors lie."""
-
-    path: Path
-    metadata: dict[str, Any]
-    tensors: dict[str, StoredTensor]
-
-
-def read_gguf(path: Path) -> GgufFile:
-    """Read a file's header and check that every tensor it lists is inside it; SpecdecError otherwise."""
-    header = read_header(path)
-    tensors = {tensor.name: tensor for tensor in _located(path, header)}
-    end = max((tensor.offset + tensor.rows * tensor.row_bytes for tensor in tensors.values()), default=0)
-    if end > header.file_bytes:
-        raise SpecdecError(
-            f"{path.name} is incomplete",
-            f"its last tensor ends at byte {end:,} but the file has {header.file_bytes:,}",
-            "download it again",
-        )
-    return GgufFile(path, header.metadata, tensors)
-
-
-def _located(path: Path, header: Header) -> Iterator[StoredTensor]:
-    for tensor in header.tensors:
-        kind, offset = _type_of(path, tensor), header.data_start + tensor.offset
-        yield StoredTensor(path, tensor.name, tensor.shape, kind.name, offset, _row_bytes(path, tensor, kind))
-
-
-def _type_of(path: Path, tensor: TensorInfo) -> GGMLQuantizationType:
-    try:
-        return GGMLQuantizationType(tensor.type)
-    except ValueError:
-        raise SpecdecError(
-            f"{path.name} stores {tensor.name} in a block type this version does not know",
-            f"its number is {tensor.type}",
-            f"take a file quantized as one of {', '.join(sorted(READABLE))}",
-        ) from None
-
-
-def _row_bytes(path: Path, tensor: TensorInfo, kind: GGMLQuantizationType) -> int:
-    block, size = GGML_QUANT_SIZES[kind]
-    if tensor.shape[-1] % block:
-        raise SpecdecError(
-            f"{path.name} is damaged",
-            f"{tensor.name} has rows of {tensor.shape[-1]} values, not a multiple of {kind.name}'s {block}",
-            "download it again",
-        )
-    return tensor.shape[-1] // block * int(size)
-
-
-_BLOCK = 32
-
-Bytes = NDArray[np.uint8]
-
-
 def read_blocks(raw: Bytes, kind: str) -> Blocks:
     """Stored rows [rows, bytes] of one of the PLAIN types, exactly."""
     return PLAIN[kind](raw)
@@ -245,25 +241,25 @@ def read_blocks(raw: Bytes, kind: str) -> Blocks:
 
 def _q4_0(raw: Bytes) -> Blocks:
     """Half-precision scale, then 16 bytes: the lower halves are the block's first 16 levels, the upper its last."""
-    scales, data = _apart(raw, 16)
+    scales, data = _split_scales(raw, 16)
     levels = np.concatenate([data & 15, data >> 4], axis=2).view(np.int8)
-    levels += LOW
+    levels -= 8
     return Blocks(levels, scales)
 
 
 def _q8_0(raw: Bytes) -> Blocks:
     """Half-precision scale, then 32 signed bytes."""
-    scales, data = _apart(raw, _BLOCK)
+    scales, data = _split_scales(raw, 32)
     return Blocks(np.ascontiguousarray(data).view(np.int8), scales, bits=8)
 
 
-def _apart(raw: Bytes, size: int) -> tuple[NDArray[np.float32], Bytes]:
-    """Scales [rows, blocks] and the `size` bytes behind each."""
+def _split_scales(raw: Bytes, size: int) -> tuple[NDArray[np.float32], Bytes]:
+    """Scales [rows, blocks] and the `size` bytes after each."""
     blocks = raw.reshape(len(raw), -1, 2 + size)
     scales = np.ascontiguousarray(blocks[..., :2]).view(np.float16)[..., 0].astype(np.float32)
     return scales, blocks[..., 2:]
 
 
 PLAIN: Mapping[str, Callable[[Bytes], Blocks]] = {"Q4_0": _q4_0, "Q8_0": _q8_0}
-"""Types of levels around zero. Q4_1's offsets would be zero points between levels, which ONNX Runtime takes a path for
-that is 15 times slower; Q4_K's scales have scales."""
+"""Types with levels around zero. Q4_1's offsets would be zero points between levels, for which ONNX Runtime's kernel is
+15 times slower; Q4_K's scales have scales themselves."""

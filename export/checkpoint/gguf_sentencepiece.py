@@ -1,4 +1,4 @@
-"""SentencePiece BPE from what a GGUF file holds of it: pieces with scores, seldom the merges themselves."""
+"""SentencePiece BPE from a GGUF file: pieces with scores, rarely the merges themselves."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, process
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _SPACE = "\u2581"
 _NEVER_STRIP = ("<unk>", "<s>", "<|endoftext|>")
-_BESIDE = -1000.0
-"""The score that converters give a token that was added beside the SentencePiece model."""
+_ADDED_SCORE = -1000.0
+"""The score that converters give to a token added outside the SentencePiece model."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,11 @@ class SentencePiece:
     scores: Sequence[float]
     adds_space: bool
     stored_merges: Sequence[tuple[str, str]] = ()
-    strips: bool = False  # what white space follows a control token is no text
+    strips: bool = False  # white space after a control token is not text
     adds_bos: bool = True
-    tokenizer_class: str = "PreTrainedTokenizerFast"  # transformers' own classes for it add steps of theirs
+    tokenizer_class: str = (
+        "PreTrainedTokenizerFast"  # transformers' SentencePiece classes add steps of their own
+    )
 
     @classmethod
     def of(
@@ -41,14 +43,14 @@ class SentencePiece:
         scores: Sequence[float],
         merges: Sequence[tuple[str, str]] = (),
     ) -> Self:
-        """With what a file says, or its family is known for, of white space before a text."""
+        """With white space before a text as the file says, or as is known for its family."""
         architecture = str(metadata.get("general.architecture"))
         gemma = architecture.startswith("gemma") or metadata.get("tokenizer.ggml.model") == "gemma4"
         adds_space = bool(metadata.get("tokenizer.ggml.add_space_prefix", not gemma))
         return cls(tokens, types, scores, adds_space, merges, strips=architecture == "phi3")
 
     def model(self) -> models.BPE:
-        """The BPE model, with bytes for what the vocabulary lacks if it has them."""
+        """The BPE model; characters that it lacks are spelled in bytes if it has these."""
         vocabulary: dict[str, int] = {}
         for index, token in enumerate(self.tokens):
             if self.types[index] != _UNUSED:
@@ -63,9 +65,9 @@ class SentencePiece:
         )
 
     def merges(self) -> Iterator[tuple[str, str]]:
-        """Those stored; else every split of a piece into two, best piece first; of one piece, the longest left part first.
+        """The stored ones; else every split of a piece into two, best piece first, then longest left part first.
 
-        Only normal pieces count: SentencePiece merges neither from nor to the others.
+        Only normal pieces count: SentencePiece never merges the others.
         """
         yield from self.stored_merges
         if self.stored_merges:
@@ -91,7 +93,7 @@ class SentencePiece:
         }
 
     def normalizer(self) -> normalizers.Normalizer:
-        """Spaces become U+2581, one more goes before the text."""
+        """Spaces become U+2581, and one more is put before the text."""
         spaces = normalizers.Replace(" ", _SPACE)
         if not self.adds_space:
             return spaces
@@ -101,11 +103,11 @@ class SentencePiece:
         """None: SentencePiece merges across words."""
 
     def post_processors(self) -> list[processors.PostProcessor]:
-        """Nothing, before a BOS is put first."""
+        """None but the BOS, which the caller adds."""
         return []
 
     def decoder(self) -> decoders.Decoder:
-        """Out of the spelling with U+2581 and bytes."""
+        """From the spelling with U+2581 and bytes back to text."""
         steps: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
         if self.adds_space:
             steps.append(decoders.Strip(" ", 1, 0))
@@ -115,19 +117,19 @@ class SentencePiece:
         symbols = [self.tokens[index].replace(" ", _SPACE) for index in sorted(self._inside)]
         if not symbols:
             return normalizers.Prepend(_SPACE)
-        # The library sends the symbols' own texts through here too, and must find them as they are.
+        # The library normalizes the symbols' own texts too, which must stay as they are.
         symbol = "|".join(map(re.escape, symbols))
         return normalizers.Replace(Regex(rf"\A(?!(?:{symbol})\z)(?=[\s\S])"), _SPACE)
 
     @cached_property
     def _inside(self) -> frozenset[int]:
-        """User-defined symbols of the SentencePiece model: they stand in its text, and do not divide it."""
+        """User-defined symbols of the SentencePiece model: they are part of its text and do not divide it."""
         return frozenset(
             index
             for index, kind in enumerate(self.types)
-            if kind == _USER_DEFINED and not (self.adds_space and self._beside(index))
+            if kind == _USER_DEFINED and not (self.adds_space and self._is_added(index))
         )
 
-    def _beside(self, index: int) -> bool:
-        """Whether a symbol was added beside the SentencePiece model; a model of stored merges has none inside."""
-        return bool(self.stored_merges) or self.scores[index] == _BESIDE
+    def _is_added(self, index: int) -> bool:
+        """Whether a symbol was added outside the SentencePiece model, as all are in a model of stored merges."""
+        return bool(self.stored_merges) or self.scores[index] == _ADDED_SCORE

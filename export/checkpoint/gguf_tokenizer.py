@@ -1,9 +1,8 @@
-"""A Hugging Face tokenizer rebuilt from what a GGUF file says of its own."""
+"""A Hugging Face tokenizer rebuilt from a GGUF file's metadata."""
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,79 +10,29 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, models, processors
 
 from specdec_onnx.export.checkpoint.gguf_sentencepiece import SentencePiece
-from specdec_onnx.export.checkpoint.pretokenizers import ALIASES, KINDS, Kind, kind_of
+from specdec_onnx.export.checkpoint.pretokenizers import ALIASES, DEFAULT, KINDS, Kind, kind_of
+from specdec_onnx.export.staging import write_json
 from specdec_onnx.models.errors import SpecdecError
 
-
-@dataclass(frozen=True)
-class TokenizerFacts:
-    """What a source says of its tokenizer; `ids` and `texts` are by role: bos, eos, pad, unk."""
-
-    tokenizer_class: str
-    added: Mapping[int, AddedToken]
-    ids: Mapping[str, int]
-    texts: Mapping[str, str]
-    ends: tuple[int, ...]
-    adds_bos: bool
-    adds_space: bool
-    context: int | None
-    chat_template: str
-
-
-def write_settings(folder: Path, facts: TokenizerFacts) -> None:
-    """Write tokenizer_config, special_tokens_map and generation_config (JSON), and chat_template.jinja."""
-    roles = {f"{role}_token": text for role, text in facts.texts.items()}
-    _write(folder / "tokenizer_config.json", tokenizer_config(facts))
-    _write(folder / "special_tokens_map.json", roles)
-    _write(folder / "generation_config.json", generation_config(facts))
-    if facts.chat_template:
-        (folder / "chat_template.jinja").write_text(facts.chat_template, encoding="utf-8", newline="")
-
-
-def tokenizer_config(facts: TokenizerFacts) -> dict[str, Any]:
-    """Settings as transformers reads them; the chat template has its own file."""
-    roles = {f"{role}_token": facts.texts.get(role) for role in ("bos", "eos", "pad", "unk")}
-    return {
-        "add_bos_token": facts.adds_bos,
-        "add_prefix_space": facts.adds_space,
-        "added_tokens_decoder": {str(index): _described(token) for index, token in facts.added.items()},
-        **roles,
-        "clean_up_tokenization_spaces": False,
-        "errors": "replace",
-        "model_max_length": facts.context,
-        "split_special_tokens": False,
-        "tokenizer_class": facts.tokenizer_class,
-    }
-
-
-def generation_config(facts: TokenizerFacts) -> dict[str, Any]:
-    """Where generation starts and ends; `eos_token_id` lists every token that ends a turn."""
-    ids = {f"{role}_token_id": facts.ids[role] for role in ("bos", "pad") if role in facts.ids}
-    return ids | ({"eos_token_id": list(facts.ends)} if facts.ends else {})
-
-
-def _described(token: AddedToken) -> dict[str, Any]:
-    fields = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
-    return {field: getattr(token, field) for field in fields}
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8", newline="")
-
-
 T = TypeVar("T")
+
+_NO_PRE_TOKENIZER = (
+    "the GGUF file names no pre-tokenizer: llama.cpp's default is used, and the quality of answers may degrade; "
+    "a file converted with a current llama.cpp names it"
+)
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = range(1, 6)
 _ROLES = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
 _SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
-"""Where SentencePiece has them, for files that do not say."""
+"""SentencePiece's own, for files that name none."""
 _FURTHER_ENDS = ("eot", "eom")
+_TOKEN_FIELDS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
 _ALWAYS_END = frozenset(
     {f"<|{name}|>" for name in ("im_end", "endoftext", "eot_id", "eom_id", "end_of_text", "end")}
     | {"<end_of_turn>", "<end_of_utterance>", "<turn|>", "<|tool_response>"}
     | {"<EOT>", "_<EOT>", "[EOT]", "<\uff5cend\u2581of\u2581sentence\uff5c>"}
 )
 _END_IF_CONTROL = frozenset({"</s>", "<eos>", "[EOS]"})
-"""In some vocabularies these are pieces of ordinary text, such as HTML's."""
+"""In some vocabularies these are ordinary text, such as HTML."""
 _END_TEXTS = _ALWAYS_END | _END_IF_CONTROL
 _CONTROL_TEXTS = _ALWAYS_END | {"<start_of_turn>", "<|turn>"}
 _NAMED = re.compile(r"<\S+>|\[\S+\]")
@@ -92,7 +41,10 @@ _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^\s|]+\|>|<\uff5c[^\s\uff5c]+\uff5c>")
 
 
 class GgufTokenizer:
-    """The tokenizer in a GGUF file's metadata; SpecdecError if of unknown kind or not fitting the model."""
+    """The tokenizer in a GGUF file's metadata; `notes` are what a user should know about it.
+
+    SpecdecError if its kind is unknown or it does not fit the model.
+    """
 
     def __init__(self, file: str, metadata: Mapping[str, Any], vocab_size: int) -> None:
         self.file, self.metadata = file, metadata
@@ -102,12 +54,13 @@ class GgufTokenizer:
         if len(self.tokens) != len(self.types) or len(self.tokens) > vocab_size:
             sizes = f"{len(self.tokens)} tokens, {len(self.types)} types, {vocab_size} embedding rows"
             raise self._problem(f"its vocabulary does not fit: {sizes}")
-        self.merges = self._merges() if metadata["tokenizer.ggml.model"] in _WITH_MERGES else []
+        self.merges = self._merges() if self._metadata("model") in _WITH_MERGES else []
         self.types = self._corrected_types()
         self.kind = byte_level or self._sentencepiece()
+        self.notes = (_NO_PRE_TOKENIZER,) if self.kind is KINDS[DEFAULT] and not self._metadata("pre") else ()
 
     def build(self) -> Tokenizer:
-        """The tokenizer, with padding entries (which no text encodes to) left out."""
+        """The tokenizer, without padding entries, to which no text is encoded."""
         tokenizer = Tokenizer(self._model())
         tokenizer.normalizer = self.kind.normalizer()
         tokenizer.pre_tokenizer = self.kind.pre_tokenizer()
@@ -129,25 +82,55 @@ class GgufTokenizer:
             if kind in kinds
         }
 
-    def facts(self) -> TokenizerFacts:
-        """What the small files beside tokenizer.json say."""
-        ids = {role: self._id(key) for role, key in _ROLES.items()}
-        return TokenizerFacts(
-            tokenizer_class=self.kind.tokenizer_class,
-            added=self.added(),
-            ids={role: index for role, index in ids.items() if index is not None},
-            texts={role: self.tokens[index] for role, index in ids.items() if index is not None},
-            ends=self._ends(),
-            adds_bos=self._adds_bos(),
-            adds_space=self.kind.adds_space,
-            context=self._context(),
-            chat_template=str(self.metadata.get("tokenizer.chat_template") or ""),
-        )
-
     def write(self, folder: Path) -> None:
         """Write tokenizer.json and the files beside it into an existing folder."""
         self.build().save(str(folder / "tokenizer.json"), pretty=False)
-        write_settings(folder, self.facts())
+        texts = {f"{role}_token": self.tokens[index] for role, index in self.ids.items()}
+        write_json(folder / "tokenizer_config.json", self._settings(texts))
+        write_json(folder / "special_tokens_map.json", texts)
+        ids = {f"{role}_token_id": self.ids[role] for role in ("bos", "pad") if role in self.ids}
+        ends = {"eos_token_id": list(self.ends)} if self.ends else {}
+        write_json(folder / "generation_config.json", ids | ends)
+        if template := str(self.metadata.get("tokenizer.chat_template") or ""):
+            (folder / "chat_template.jinja").write_text(template, encoding="utf-8", newline="")
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Special tokens by role, as far as there are any: bos, eos, pad, unk."""
+        ids = {role: self._id(key) for role, key in _ROLES.items()}
+        return {role: index for role, index in ids.items() if index is not None}
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Every token that ends a turn."""
+        named = [self._id(key) for key in ("eos", *_FURTHER_ENDS)]
+        known = [index for index, token in enumerate(self.tokens) if token in _END_TEXTS]
+        control = [index for index in known if self.types[index] == _CONTROL]
+        return tuple(dict.fromkeys(index for index in [*named, *control] if index is not None))
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether texts start with BOS."""
+        return bool(self.metadata.get("tokenizer.ggml.add_bos_token", self.kind.adds_bos))
+
+    def _settings(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """tokenizer_config.json as transformers has it; the chat template has its own file."""
+        return {
+            "add_bos_token": self.adds_bos,
+            "add_prefix_space": self.kind.adds_space,
+            "added_tokens_decoder": {
+                str(index): {field: getattr(token, field) for field in _TOKEN_FIELDS}
+                for index, token in self.added().items()
+            },
+            **{f"{role}_token": texts.get(f"{role}_token") for role in _ROLES},
+            "clean_up_tokenization_spaces": False,
+            "errors": "replace",
+            "model_max_length": self.metadata.get(
+                f"{self.metadata.get('general.architecture')}.context_length"
+            ),
+            "split_special_tokens": False,
+            "tokenizer_class": self.kind.tokenizer_class,
+        }
 
     def _model(self) -> models.BPE:
         if isinstance(self.kind, SentencePiece):
@@ -159,7 +142,7 @@ class GgufTokenizer:
         return models.BPE(vocabulary, self.merges, ignore_merges=self.kind.whole_words_first)
 
     def _merges(self) -> list[tuple[str, str]]:
-        # The separating space is not the first character, which may be one itself.
+        # The separator is not the first space if a token starts with one.
         stored = ((merge, merge.find(" ", 1)) for merge in self._list("merges", str))
         merges = [(merge[:at], merge[at + 1 :]) for merge, at in stored]
         known = {token for token, kind in zip(self.tokens, self.types, strict=True) if kind != _UNUSED}
@@ -169,11 +152,11 @@ class GgufTokenizer:
         return merges
 
     def _corrected_types(self) -> list[int]:
-        """The stored types, but what is spelled or named as a control token is one.
+        """The stored types, except that tokens spelled or named like control tokens are ones.
 
-        Converters have stored such tokens as normal or user-defined ones; a token that merges make is text.
+        Converters have stored such tokens as normal or user-defined ones. A token that results from merges is text.
         """
-        made = {left + right for left, right in self.merges}
+        merged = {left + right for left, right in self.merges}
         named = {self._id(key) for key in ("bos", "eos", *_FURTHER_ENDS)}
 
         def is_control(index: int, token: str) -> bool:
@@ -183,43 +166,31 @@ class GgufTokenizer:
 
         return [
             _CONTROL
-            if kind in (_NORMAL, _USER_DEFINED) and token not in made and is_control(i, token)
+            if kind in (_NORMAL, _USER_DEFINED) and token not in merged and is_control(i, token)
             else kind
             for i, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True))
         ]
 
     def _post_processor(self) -> processors.PostProcessor | None:
         steps, bos = self.kind.post_processors(), self._id("bos")
-        if self._adds_bos() and bos is not None:
+        if self.adds_bos and bos is not None:
             text = self.tokens[bos]
             pair = [f"{text}:0", "$A:0", f"{text}:1", "$B:1"]
             steps.append(processors.TemplateProcessing(pair[:2], pair, [(text, bos)]))
         return processors.Sequence(steps) if len(steps) > 1 else next(iter(steps), None)
 
-    def _adds_bos(self) -> bool:
-        return bool(self.metadata.get("tokenizer.ggml.add_bos_token", self.kind.adds_bos))
-
-    def _ends(self) -> tuple[int, ...]:
-        named = [self._id(key) for key in ("eos", *_FURTHER_ENDS)]
-        known = [index for index, token in enumerate(self.tokens) if token in _END_TEXTS]
-        control = [index for index in known if self.types[index] == _CONTROL]
-        return tuple(dict.fromkeys(index for index in [*named, *control] if index is not None))
-
     def _id(self, key: str) -> int | None:
-        index = self.metadata.get(f"tokenizer.ggml.{key}_token_id")
+        index = self._metadata(f"{key}_token_id")
         if isinstance(index, int) and 0 <= index < len(self.tokens):
             return index if self.types[index] != _UNUSED else None
-        default = _SENTENCEPIECE_IDS.get(key) if self.metadata["tokenizer.ggml.model"] == "llama" else None
+        default = _SENTENCEPIECE_IDS.get(key) if self._metadata("model") == "llama" else None
         if default is None or default >= len(self.types):
             return None
         return default if self.types[default] in (_CONTROL, _UNKNOWN) else None
 
-    def _context(self) -> int | None:
-        return self.metadata.get(f"{self.metadata.get('general.architecture')}.context_length")
-
     def _byte_level(self) -> Kind | None:
-        """The kind of byte-level BPE; None if it is SentencePiece's."""
-        model, pre = (self.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
+        """The kind of byte-level BPE; None for SentencePiece."""
+        model, pre = self._metadata("model"), self._metadata("pre")
         if model in ("llama", "gemma4"):
             return None
         if model == "gpt2" and (kind := kind_of(pre)):
@@ -233,13 +204,16 @@ class GgufTokenizer:
         if not self.merges and (len(scores) != len(self.tokens) or not all(map(isfinite, scores))):
             raise self._problem(f"its {len(scores)} scores do not fit its {len(self.tokens)} tokens")
         for rule in ("precompiled_charsmap", "remove_extra_whitespaces"):
-            if self.metadata.get(f"tokenizer.ggml.{rule}"):
-                why = f"it changes text by a rule that is not understood ({rule})"
+            if self._metadata(rule):
+                why = f"it changes text by a rule that is not supported ({rule})"
                 raise self._problem(why, "give the safetensors folder, which has its own tokenizer")
         return SentencePiece.of(self.metadata, self.tokens, self.types, scores, self.merges)
 
+    def _metadata(self, key: str) -> Any:
+        return self.metadata.get(f"tokenizer.ggml.{key}")
+
     def _list(self, key: str, kind: type[T]) -> list[T]:
-        value = self.metadata.get(f"tokenizer.ggml.{key}")
+        value = self._metadata(key)
         if not isinstance(value, list) or not value or not all(isinstance(entry, kind) for entry in value):
             raise self._problem(f"its metadata has no usable tokenizer.ggml.{key}")
         return value

@@ -1,6 +1,5 @@
-"""A model on the Hugging Face hub: what its repository lists is fetched into the cache, file by file, once."""
+"""A model on the Hugging Face hub: the files of its repository are fetched into the cache, each once."""
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from specdec_onnx.export.checkpoint import sha256_of
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.download import extra_missing, from_hub
 from specdec_onnx.models.errors import SpecdecError
@@ -22,11 +22,12 @@ _WEIGHTS = (
     ("onnx/model.onnx", "onnx/model.onnx_data*"),
     ("model.onnx", "model.onnx_data*", "model.onnx.data*"),
 )
-_PATIENCE_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
+_COMPLETE = ".complete"
 
 
 class Unreachable(SpecdecError):
-    """No connection to the hub, or told to stay offline."""
+    """There is no connection to the hub, or it is switched off."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class HubId:
 
     @classmethod
     def parse(cls, text: str) -> "HubId | None":
-        """The id that `text` is, or None if it cannot be one."""
+        """The id in `text`, or None if it is not one."""
         part = r"[A-Za-z0-9][\w.-]*"
         match = re.fullmatch(
             rf"({part}/{part})(?:/((?:{part}/)*{part}\.gguf))?(?:@({part}(?:/{part})*))?", text
@@ -53,29 +54,29 @@ class HubId:
 
 
 def listing(id: HubId) -> Any:
-    """The repository at that revision, its `siblings` with their sizes; Unreachable, or SpecdecError."""
+    """The repository at that revision, with the sizes of its files; SpecdecError, Unreachable if offline."""
     hub = library()
     missing = hub.errors.RepositoryNotFoundError, hub.errors.RevisionNotFoundError
     try:
         return hub.HfApi().model_info(
-            id.repo, revision=id.revision, files_metadata=True, timeout=_PATIENCE_SECONDS
+            id.repo, revision=id.revision, files_metadata=True, timeout=_TIMEOUT_SECONDS
         )
     except hub.errors.GatedRepoError:
         raise gated(id) from None
     except missing as error:
         what = "revision" if isinstance(error, hub.errors.RevisionNotFoundError) else "model"
-        why = f"it is no file or folder here, and the hub knows no such {what} (private ones need a login)"
+        why = f"it is not a file or folder here, and the hub has no such {what} (private ones need a login)"
         raise SpecdecError(
             f"there is no {id}", why, "check its name, or log in with `hf auth login`"
         ) from None
     except Exception as error:  # the library passes on whatever its HTTP client or proxy raised
         why = str(error).strip().partition("\n")[0] or type(error).__name__
-        fix = "connect, or give a folder or file that is on this machine"
+        fix = "connect, or give a folder or file on this machine"
         raise Unreachable(f"cannot reach the hub for {id}", why, fix) from error
 
 
 def wanted(id: HubId, siblings: Sequence[Any]) -> list[Any]:
-    """The files to fetch: one GGUF, or configuration and weights in the best form there is."""
+    """The files to fetch: one GGUF, or configuration and weights in the best available form."""
     if id.file:
         return [_named(id, siblings)]
     for patterns in _WEIGHTS:
@@ -88,7 +89,7 @@ def wanted(id: HubId, siblings: Sequence[Any]) -> list[Any]:
         why = f"it has {len(ggufs)} GGUF files: {', '.join(ggufs[:4])}{', ...' if len(ggufs) > 4 else ''}"
         raise SpecdecError(f"{id} can be several models", why, f"name one: {id.repo}/{ggufs[0]}")
     raise SpecdecError(
-        f"{id} holds no weights that can be read",
+        f"{id} has no supported weights",
         "it has no safetensors, ONNX or GGUF file",
         "choose a model that has one of them",
     )
@@ -100,18 +101,18 @@ def _matches(file: Any, patterns: Sequence[str]) -> bool:
 
 
 def _named(id: HubId, siblings: Sequence[Any]) -> Any:
-    found = [file for file in siblings if file.rfilename == id.file]
-    if not found:
+    matches = [file for file in siblings if file.rfilename == id.file]
+    if not matches:
         others = ", ".join(file.rfilename for file in siblings if file.rfilename.endswith(".gguf"))
         raise SpecdecError(f"{id} has no {id.file}", f"its GGUF files: {others or 'none'}")
-    return found[0]
+    return matches[0]
 
 
 def gated(id: HubId) -> SpecdecError:
-    """The error for a model whose owner wants to be asked."""
+    """The error for a model whose terms must be accepted."""
     return SpecdecError(
         f"{id} is gated",
-        "its owner wants its terms accepted first",
+        "its terms must be accepted first",
         f"accept them on the model's page ({id.repo}), then log in with `hf auth login`",
     )
 
@@ -126,38 +127,35 @@ def library() -> Any:
     return huggingface_hub
 
 
-_DONE = ".complete"
-
-
 def fetch_repository(id: HubId, progress: Progress) -> Path:
-    """A folder with the model's files, or the .gguf file that `id` names; SpecdecError in plain words."""
+    """Fetch a model that is not here yet; returns its folder, or the .gguf file that `id` names."""
     home = cache_folder() / "hub" / id.repo.replace("/", "--")
     try:
-        found = listing(id)
+        repository = listing(id)
     except Unreachable as error:
-        return _kept(id, home, error)
-    folder = home / found.sha / PurePosixPath(id.repo).name
-    with _alone(home):
-        _download(id, found.sha, wanted(id, found.siblings), folder, progress)
-    with suppress(OSError):  # only remembered for a day without a connection
+        return _fetched_before(id, home, error)
+    folder = home / repository.sha / PurePosixPath(id.repo).name
+    with _one_at_a_time(home):
+        _download(id, repository.sha, wanted(id, repository.siblings), folder, progress)
+    with suppress(OSError):  # only for use without a connection
         _reference(home, id).parent.mkdir(parents=True, exist_ok=True)
-        _reference(home, id).write_text(found.sha, encoding="utf-8")
+        _reference(home, id).write_text(repository.sha, encoding="utf-8")
     return folder / id.file if id.file else folder
 
 
 def _download(id: HubId, sha: str, files: Sequence[Any], folder: Path, progress: Progress) -> None:
-    """Fetch what is missing; each file is put in place whole, the mark that all are there last."""
+    """Fetch what is missing; each file appears complete, and last a mark that all are there."""
     for file in files:
-        goal = inside(folder, file.rfilename)
-        if goal.is_file() and goal.stat().st_size == file.size:
+        path = inside(folder, file.rfilename)
+        if path.is_file() and path.stat().st_size == file.size:
             continue
         digest = file.lfs.sha256 if file.lfs else ""
         item = CatalogFile(file.rfilename, id.repo, digest, file.size, revision=sha)
-        fetched = _fetched(id, item, goal.with_name(f".{goal.name}.partial"), progress)
-        fetched.replace(goal)
+        fetched = _fetched(id, item, path.with_name(f".{path.name}.partial"), progress)
+        fetched.replace(path)
         fetched.parent.rmdir()
     if not id.file:
-        (folder / _DONE).touch()
+        (folder / _COMPLETE).touch()
 
 
 def _fetched(id: HubId, file: CatalogFile, partial: Path, progress: Progress) -> Path:
@@ -166,33 +164,33 @@ def _fetched(id: HubId, file: CatalogFile, partial: Path, progress: Progress) ->
     except SpecdecError as error:
         if isinstance(error.__cause__, library().errors.GatedRepoError):
             raise gated(id) from None
-        fix = "run this again (what was fetched is kept)"
+        fix = "run this again to resume"
         raise SpecdecError(f"could not download {file.name} of {id}", error.what, fix) from None
-    if file.sha256 and _sha256(path) != file.sha256:
+    if file.sha256 and sha256_of(path) != file.sha256:
         path.unlink()
-        raise SpecdecError(f"{file.name} of {id} arrived damaged", "its sha256 is another", "run this again")
+        raise SpecdecError(f"{file.name} of {id} arrived damaged", "its sha256 differs", "run this again")
     return path
 
 
-def _kept(id: HubId, home: Path, error: Unreachable) -> Path:
-    """What was fetched before, by us or by another tool of this user's."""
+def _fetched_before(id: HubId, home: Path, error: Unreachable) -> Path:
+    """What we or another of the user's tools fetched before."""
     with suppress(OSError):
         sha = _reference(home, id).read_text(encoding="utf-8")
         folder = home / sha / PurePosixPath(id.repo).name
         if id.file and (folder / id.file).is_file():
             return folder / id.file
-        if not id.file and (folder / _DONE).is_file():
+        if not id.file and (folder / _COMPLETE).is_file():
             return folder
     name = id.file or "config.json"
-    found = library().try_to_load_from_cache(id.repo, name, revision=id.revision)
-    if isinstance(found, str):
-        return Path(found) if id.file else Path(found).parent
+    cached = library().try_to_load_from_cache(id.repo, name, revision=id.revision)
+    if isinstance(cached, str):
+        return Path(cached) if id.file else Path(cached).parent
     raise error
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[None]:
-    """One process at a time: a second waits, then finds the files in place."""
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    """One process at a time: a second waits, then finds the files."""
     from filelock import FileLock  # comes with huggingface-hub
 
     try:
@@ -205,8 +203,3 @@ def _alone(home: Path) -> Iterator[None]:
 
 def _reference(home: Path, id: HubId) -> Path:
     return home / "refs" / id.revision.replace("/", "--")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

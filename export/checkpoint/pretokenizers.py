@@ -1,4 +1,4 @@
-"""How each kind of byte-level BPE cuts text before merging, as data (GGUF: `tokenizer.ggml.pre`)."""
+"""How each kind of byte-level BPE splits text before merging, as data (GGUF: `tokenizer.ggml.pre`)."""
 
 from dataclasses import dataclass
 
@@ -7,32 +7,34 @@ from tokenizers import Regex, decoders, normalizers, pre_tokenizers, processors
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind: each of `cuts` divides what the ones before left whole; `as_gpt2` cuts as GPT-2 does at the end."""
+    """One kind: each of `cuts` splits what the ones before left whole; `as_gpt2` finally splits as GPT-2 does."""
 
     tokenizer_class: str
     cuts: tuple[str, ...] = ()
     as_gpt2: bool = False
-    nfc: bool = False  # of the models' own tokenizers: no GGUF file says it, and llama.cpp leaves it out
+    nfc: bool = (
+        False  # the models' own tokenizers do it; GGUF files don't say it, and llama.cpp leaves it out
+    )
     whole_words_first: bool = False  # a word that is itself a token is never merged ("ignore_merges")
     adds_bos: bool = False
     adds_space: bool = False
 
     def pre_tokenizer(self) -> pre_tokenizers.PreTokenizer:
-        """The steps that cut text into words and turn them into the byte alphabet."""
+        """The steps that split text into words and spell them in the byte alphabet."""
         cuts = (pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in self.cuts)
         spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=self.as_gpt2)
         return pre_tokenizers.Sequence([*cuts, spelling]) if self.cuts else spelling
 
     def normalizer(self) -> normalizers.Normalizer | None:
-        """What is done to text before all else, if anything."""
+        """The first step on a text, if there is one."""
         return normalizers.NFC() if self.nfc else None
 
     def decoder(self) -> decoders.Decoder:
-        """Out of the byte alphabet."""
+        """From the byte alphabet back to text."""
         return decoders.ByteLevel()
 
     def post_processors(self) -> list[processors.PostProcessor]:
-        """What follows encoding, before a BOS is put first."""
+        """The steps after encoding, except the BOS, which the caller adds."""
         return [processors.ByteLevel(trim_offsets=False)]
 
 
@@ -82,7 +84,7 @@ _VIKING = (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+", _DIGIT)
 _DEFAULT = (r"[\p{P}$+<=>^|~]+", _GPT_2, _DIGITS, _THREE_DIGITS)
 
 DEFAULT = "default"
-"""What llama.cpp takes a file for that names no kind, as those from before May 2024."""
+"""llama.cpp's choice for a file that names no kind, such as those from before May 2024."""
 
 KINDS = {
     "command-r": Kind("PreTrainedTokenizerFast", (_DIGIT,), as_gpt2=True, nfc=True),
@@ -105,7 +107,7 @@ KINDS = {
     "tekken": Kind("PreTrainedTokenizerFast", (_TEKKEN,), whole_words_first=True, adds_bos=True),
     "viking": Kind("PreTrainedTokenizerFast", _VIKING),
 }
-"""Every way to cut, and what goes with it, by its first name."""
+"""Every kind, by its first name."""
 
 ALIASES = {
     "a.x-4.0": "gpt-2",
@@ -125,7 +127,7 @@ ALIASES = {
     "starcoder": "smollm",
     "trillion": "gpt-2",
 }
-"""Further names of the same, where llama.cpp makes no difference either."""
+"""Further names of the same kinds, which llama.cpp does not distinguish either."""
 
 
 def kind_of(name: object) -> Kind | None:

@@ -1,7 +1,6 @@
 """A Hugging Face folder as a checkpoint: config.json, tokenizer.json and one or more safetensors files."""
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.export.checkpoint import Source
+from specdec_onnx.export.checkpoint import PICKLES, TOKENIZER_FILES, SourceFiles, copy_files
 from specdec_onnx.models.errors import SpecdecError
 
 _ITEM_BYTES = {
@@ -28,92 +27,8 @@ _ITEM_BYTES = {
 }
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _LONGEST_HEADER = 100_000_000
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """Where a tensor lies in a file; `offset` is absolute."""
-
-    path: Path
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-
-    def values(self) -> NDArray[np.float32]:
-        """All values as float32; SpecdecError if they are no floats of 16 bits or more."""
-        if self.dtype == "BF16":
-            return _widened(self._read("<u2")).reshape(self.shape)
-        if self.dtype not in _FLOATS:
-            raise SpecdecError(
-                f"{self.path.name} stores {self.name} as {self.dtype}",
-                "only F32, F16, BF16 and F64 weights are read",
-                "take the model's unquantized checkpoint",
-            )
-        return self._read(_FLOATS[self.dtype]).astype(np.float32, copy=False).reshape(self.shape)
-
-    def _read(self, dtype: str) -> NDArray[Any]:
-        return np.fromfile(self.path, dtype, prod(self.shape), offset=self.offset)
-
-
-def read_safetensors(path: Path) -> dict[str, StoredArray]:
-    """The tensors of one file, each checked to lie inside it; SpecdecError if missing or damaged."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-                raise _damaged(path, "its header is cut off or no safetensors header")
-            header = json.loads(file.read(length))
-        return dict(_located(path, header, 8 + length, size))
-    except OSError as error:
-        raise SpecdecError(f"cannot read {path}", error.strerror or str(error)) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(path, "its header is no safetensors header") from None
-
-
-def _located(
-    path: Path, header: Mapping[str, Any], start: int, size: int
-) -> Iterator[tuple[str, StoredArray]]:
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        (first, last), shape = map(int, entry["data_offsets"]), tuple(map(int, entry["shape"]))
-        if not 0 <= first <= last or min(shape, default=0) < 0:
-            raise _damaged(path, f"{name} has impossible offsets")
-        if start + last > size:
-            raise _damaged(path, f"{name} ends at byte {start + last:,} but the file has {size:,}")
-        width = _ITEM_BYTES.get(entry["dtype"])
-        if width and prod(shape) * width != last - first:
-            raise _damaged(
-                path, f"{name} has {last - first:,} bytes, not what {entry['dtype']} {list(shape)} takes"
-            )
-        yield name, StoredArray(path, name, entry["dtype"], shape, start + first)
-
-
-def _widened(halves: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """bfloat16 is the upper half of float32."""
-    words = np.empty(halves.shape, np.uint32)
-    np.left_shift(halves, 16, out=words, dtype=np.uint32)
-    return words.view(np.float32)
-
-
-def _damaged(path: Path, why: str) -> SpecdecError:
-    return SpecdecError(f"{path.name} is damaged or incomplete", why, "download it again")
-
-
-INDEX = "model.safetensors.index.json"
-_TOKENIZER = "tokenizer.json"
-_BESIDE = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
+_INDEX = "model.safetensors.index.json"
 _HEAD = "lm_head.weight"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 class SafetensorsCheckpoint:
@@ -125,9 +40,9 @@ class SafetensorsCheckpoint:
         shards, self._tensors = _tensors(folder)
         if self.config.setdefault("tie_word_embeddings", _HEAD not in self._tensors):
             self._tensors.pop(_HEAD, None)  # some files hold the tied head as a copy
-        self.source = Source(_title(folder), _title(folder), shards)
-        if not (folder / _TOKENIZER).is_file():
-            raise _lacks(folder, _TOKENIZER, "save the tokenizer in its fast form beside the weights")
+        self.source = SourceFiles(_title(folder), _title(folder), shards)
+        if not (folder / "tokenizer.json").is_file():
+            raise _lacks(folder, "tokenizer.json", "save the tokenizer in its fast form beside the weights")
 
     def names(self) -> frozenset[str]:
         """Every tensor's name."""
@@ -137,28 +52,22 @@ class SafetensorsCheckpoint:
         """Shape [out, in], without reading the data."""
         return self._find(name).shape
 
-    def block_type(self, name: str) -> str:
-        """The stored type: "BF16", "F16", "F32", ..."""
-        return self._find(name).dtype
-
     def tensor(self, name: str) -> NDArray[np.float32]:
         """One tensor as float32."""
         return self._find(name).values()
 
     def write_tokenizer(self, folder: Path) -> None:
         """Copy the tokenizer's files as they are."""
-        for name in (_TOKENIZER, *_BESIDE):
-            if (self.folder / name).is_file():
-                shutil.copyfile(self.folder / name, folder / name)
+        copy_files((*TOKENIZER_FILES, "chat_template.json", "generation_config.json"), self.folder, folder)
 
-    def _find(self, name: str) -> StoredArray:
+    def _find(self, name: str) -> "StoredArray":
         if name not in self._tensors:
             raise _lacks(self.folder, f"tensor {name}", "download it again, or choose another checkpoint")
         return self._tensors[name]
 
 
 def _title(folder: Path) -> str:
-    """The folder's name; a snapshot in the hub's own cache has its model's, the folder is named by a hash."""
+    """The folder's name; for a snapshot in the hub's own cache, whose folder is named by a hash, the model's."""
     folder = folder.resolve()
     return folder.parent.parent.name.rpartition("--")[2] if folder.parent.name == "snapshots" else folder.name
 
@@ -178,7 +87,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _with_rope(config: dict[str, Any]) -> dict[str, Any]:
-    """transformers 5 keeps rope_theta and the scaling in `rope_parameters`; put them where they were."""
+    """transformers 5 keeps rope_theta and scaling in `rope_parameters`; put them where earlier versions had them."""
     rope = config.get("rope_parameters")
     if not isinstance(rope, dict) or "rope_theta" not in rope:
         return config
@@ -187,8 +96,8 @@ def _with_rope(config: dict[str, Any]) -> dict[str, Any]:
     return {"rope_theta": rope["rope_theta"], "rope_scaling": scaling} | config
 
 
-def _tensors(folder: Path) -> tuple[tuple[Path, ...], dict[str, StoredArray]]:
-    if (folder / INDEX).is_file():
+def _tensors(folder: Path) -> tuple[tuple[Path, ...], dict[str, "StoredArray"]]:
+    if (folder / _INDEX).is_file():
         return _indexed(folder)
     shards = tuple(sorted(folder.glob("model*.safetensors")))
     if not shards:
@@ -196,27 +105,27 @@ def _tensors(folder: Path) -> tuple[tuple[Path, ...], dict[str, StoredArray]]:
     return shards, {name: array for shard in shards for name, array in read_safetensors(shard).items()}
 
 
-def _indexed(folder: Path) -> tuple[tuple[Path, ...], dict[str, StoredArray]]:
-    where = _json(folder, INDEX).get("weight_map")
-    if not isinstance(where, dict) or not where:
-        raise SpecdecError(f"{folder / INDEX} has no weight_map", fix="download it again")
-    names = sorted({str(name) for name in where.values()})
+def _indexed(folder: Path) -> tuple[tuple[Path, ...], dict[str, "StoredArray"]]:
+    weight_map = _json(folder, _INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise SpecdecError(f"{folder / _INDEX} has no weight_map", fix="download it again")
+    names = sorted({str(name) for name in weight_map.values()})
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise SpecdecError(f"{folder / INDEX} names a file outside the folder", f"{name!r}")
+            raise SpecdecError(f"{folder / _INDEX} names a file outside the folder", f"{name!r}")
         if not (folder / name).is_file():
             raise _lacks(folder, name, "download the missing file")
     shards = {name: read_safetensors(folder / name) for name in names}
-    for tensor, name in where.items():
+    for tensor, name in weight_map.items():
         if tensor not in shards[name]:
             raise _lacks(folder, f"tensor {tensor} in {name}", "download that file again")
     return tuple(folder / name for name in names), {
-        tensor: shards[name][tensor] for tensor, name in where.items()
+        tensor: shards[name][tensor] for tensor, name in weight_map.items()
     }
 
 
 def _no_weights(folder: Path) -> SpecdecError:
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES)
     if pickles:
         why = f"{pickles[0]} is a pickle, which can run any code when it is loaded"
         return SpecdecError(f"{folder} holds no safetensors", why, "convert the model to safetensors")
@@ -233,9 +142,81 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise SpecdecError(f"{path} cannot be read", str(error), "download it again") from None
     if not isinstance(value, dict):
-        raise SpecdecError(f"{path} is no JSON object", fix="download it again")
+        raise SpecdecError(f"{path} is not a JSON object", fix="download it again")
     return value
 
 
 def _lacks(folder: Path, what: str, fix: str) -> SpecdecError:
     return SpecdecError(f"{folder} cannot be exported", f"it has no {what}", fix)
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """Where a file stores a tensor; `offset` is absolute."""
+
+    path: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def values(self) -> NDArray[np.float32]:
+        """All values as float32; SpecdecError if they are not floats of 16 bits or more."""
+        if self.dtype == "BF16":
+            return _widened(self._read("<u2")).reshape(self.shape)
+        if self.dtype not in _FLOATS:
+            raise SpecdecError(
+                f"{self.path.name} stores {self.name} as {self.dtype}",
+                "only F32, F16, BF16 and F64 weights are supported",
+                "take the model's unquantized checkpoint",
+            )
+        return self._read(_FLOATS[self.dtype]).astype(np.float32, copy=False).reshape(self.shape)
+
+    def _read(self, dtype: str) -> NDArray[Any]:
+        return np.fromfile(self.path, dtype, prod(self.shape), offset=self.offset)
+
+
+def read_safetensors(path: Path) -> dict[str, StoredArray]:
+    """The tensors of one file, each checked to lie inside it; SpecdecError if missing or damaged."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _LONGEST_HEADER):
+                raise _damaged(path, "its header is incomplete, or not one of safetensors")
+            header = json.loads(file.read(length))
+        return dict(_located(path, header, 8 + length, size))
+    except OSError as error:
+        raise SpecdecError(f"cannot read {path}", error.strerror or str(error)) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged(path, "its header is not one of safetensors") from None
+
+
+def _located(
+    path: Path, header: Mapping[str, Any], start: int, size: int
+) -> Iterator[tuple[str, StoredArray]]:
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        (first, last), shape = map(int, entry["data_offsets"]), tuple(map(int, entry["shape"]))
+        if not 0 <= first <= last or min(shape, default=0) < 0:
+            raise _damaged(path, f"{name} has impossible offsets")
+        if start + last > size:
+            raise _damaged(path, f"{name} ends at byte {start + last:,} but the file has {size:,}")
+        width = _ITEM_BYTES.get(entry["dtype"])
+        if width and prod(shape) * width != last - first:
+            raise _damaged(
+                path, f"{name} has {last - first:,} bytes, which does not fit {entry['dtype']} {list(shape)}"
+            )
+        yield name, StoredArray(path, name, entry["dtype"], shape, start + first)
+
+
+def _widened(halves: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """bfloat16 is the upper half of float32."""
+    words = np.empty(halves.shape, np.uint32)
+    np.left_shift(halves, 16, out=words, dtype=np.uint32)
+    return words.view(np.float32)
+
+
+def _damaged(path: Path, why: str) -> SpecdecError:
+    return SpecdecError(f"{path.name} is damaged or incomplete", why, "download it again")

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors as the graph uses them: embedding, one layer at a time, final norm and head."""
+"""A checkpoint's tensors as the graph uses them: embedding, one layer at a time, final norm, head."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ QUERY_NORM, KEY_NORM = "self_attn.q_norm.weight", "self_attn.k_norm.weight"
 
 @dataclass
 class Layer:
-    """One decoder block; matrices are [out, in], query, key and value stacked, gate and up stacked.
+    """One decoder layer; matrices are [out, in], query, key and value stacked, gate and up stacked.
 
-    Norms that a family does not have are None: `input_norm` and `post_norm` stand before attention and feed-forward,
-    `attention_norm` and `feed_forward_norm` behind them, `query_norm` and `key_norm` before the rotation. `blocks`
-    holds the matrices that the export carries over as they are stored, by the names they have here.
+    Norms that a family does not have are None: `input_norm` and `post_norm` come before attention and feed-forward,
+    `attention_norm` and `feed_forward_norm` after them, `query_norm` and `key_norm` before the rotation. `blocks`
+    holds the matrices that are copied as stored, by the names they have here.
     """
 
     span: Span
@@ -45,20 +45,24 @@ class Layer:
     feed_forward_norm: Array | None
     blocks: Mapping[str, Blocks]
 
+    def linear(self, kind: str) -> tuple[Array, Array | None, Blocks | None]:
+        """Matrix, bias and stored blocks of `qkv`, `output`, `gate_up` or `down`."""
+        return getattr(self, kind), getattr(self, f"{kind}_bias"), self.blocks.get(kind)
+
 
 class Weights:
-    """Reads a checkpoint as an architecture says; every tensor is checked when it is read."""
+    """Reads a checkpoint by its architecture; every tensor is checked as it is read."""
 
     def __init__(
         self, checkpoint: Checkpoint, architecture: Architecture, format: Format | None = None
     ) -> None:
         """SpecdecError if a tensor is missing or has another shape than config.json implies.
 
-        Matrices stored on the grid of `format` keep their blocks; `carried` are the names of those read so far.
+        Matrices stored on the grid of `format` keep their blocks; `copied` are the names of those read so far.
         """
         self._checkpoint = checkpoint
         self._grid = format.grid if isinstance(format, WeightOnly) else None
-        self.carried: set[str] = set()
+        self.copied: set[str] = set()
         self._architecture = architecture
         self._head = HEAD if HEAD in checkpoint.names() or not architecture.tied else EMBEDDING
         _check(
@@ -79,52 +83,51 @@ class Weights:
         return _times(self._read(self._head), self._architecture.scales.logits)
 
     def head_blocks(self) -> Blocks | None:
-        """The head as it is stored, if it is carried over."""
+        """The head as it is stored, if it is copied."""
         return self._blocks([self._head.removesuffix(".weight")], self._architecture.scales.logits)
 
     def layer(self, index: int) -> Layer:
-        """Block `index`, read now and kept by the caller alone."""
-        look, prefix = self._architecture, f"model.layers.{index}."
-        qkv, gates = (
-            [f"{prefix}{name}" for name in names] for names in (_qkv(look.family), _gate_up(look.family))
-        )
-        output, down = f"{prefix}self_attn.o_proj", f"{prefix}mlp.down_proj"
-        norms = {place: self._norm(f"{prefix}{name}.weight") for place, name in look.family.norms.items()}
-        heads = _head_norms(look)
+        """Layer `index`, read now and not kept here."""
+        architecture, prefix = self._architecture, f"model.layers.{index}."
+        family, residual = architecture.family, architecture.scales.residual
+        qkv, gates = ([f"{prefix}{name}" for name in names] for names in (_qkv(family), _gate_up(family)))
+        output, down = [f"{prefix}self_attn.o_proj"], [f"{prefix}mlp.down_proj"]
+        norms = {position: self._norm(f"{prefix}{name}.weight") for position, name in family.norms.items()}
+        heads = bool(family.qk_norm)
         return Layer(
-            span=look.spans[index],
+            span=architecture.spans[index],
             input_norm=norms.get("before_attention"),
             qkv=self._stack(qkv),
-            qkv_bias=self._stack_bias(qkv, look.qkv_bias),
+            qkv_bias=self._stack_bias(qkv, architecture.qkv_bias),
             query_norm=self._norm(f"{prefix}{QUERY_NORM}") if heads else None,
             key_norm=self._norm(f"{prefix}{KEY_NORM}") if heads else None,
-            output=_times(self._stack([output]), look.scales.residual),
-            output_bias=self._stack_bias([output], look.output_bias, look.scales.residual),
+            output=_times(self._stack(output), residual),
+            output_bias=self._stack_bias(output, architecture.output_bias, residual),
             attention_norm=norms.get("after_attention"),
             post_norm=norms.get("before_feed_forward"),
             gate_up=self._stack(gates),
-            gate_up_bias=self._stack_bias(gates, look.mlp_bias),
-            down=_times(self._stack([down]), look.scales.residual),
-            down_bias=self._stack_bias([down], look.mlp_bias, look.scales.residual),
+            gate_up_bias=self._stack_bias(gates, architecture.mlp_bias),
+            down=_times(self._stack(down), residual),
+            down_bias=self._stack_bias(down, architecture.mlp_bias, residual),
             feed_forward_norm=norms.get("after_feed_forward"),
-            blocks=self._layer_blocks({"qkv": qkv, "output": [output], "gate_up": gates, "down": [down]}),
+            blocks=self._layer_blocks(
+                qkv=(qkv, 1.0), output=(output, residual), gate_up=(gates, 1.0), down=(down, residual)
+            ),
         )
 
-    def _layer_blocks(self, linears: Mapping[str, Sequence[str]]) -> dict[str, Blocks]:
-        residual = {"output", "down"}
-        factors = {kind: self._architecture.scales.residual if kind in residual else 1.0 for kind in linears}
-        found = {kind: self._blocks(names, factors[kind]) for kind, names in linears.items()}
-        return {kind: blocks for kind, blocks in found.items() if blocks is not None}
+    def _layer_blocks(self, **linears: tuple[Sequence[str], float]) -> dict[str, Blocks]:
+        stored = {kind: self._blocks(names, factor) for kind, (names, factor) in linears.items()}
+        return {kind: blocks for kind, blocks in stored.items() if blocks is not None}
 
     def _blocks(self, names: Sequence[str], factor: float) -> Blocks | None:
-        """Matrices below each other if all of them are stored on the format's grid."""
+        """Matrices below each other, if all of them are stored on the format's grid."""
         if self._grid is None or not isinstance(self._checkpoint, BlockCheckpoint):
             return None
         parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
         fitting = [part for part in parts if part is not None and part.grid == self._grid]
         if len(fitting) < len(parts):
             return None
-        self.carried.update(names)
+        self.copied.update(names)
         return stack(fitting).times(factor)
 
     def _norm(self, name: str) -> Array:
@@ -148,34 +151,34 @@ class Weights:
         return values
 
 
-def expected_shapes(look: Architecture) -> dict[str, tuple[int, ...]]:
+def expected_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor but the head that the architecture needs."""
+    layer = _layer_shapes(architecture)
     shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (look.vocabulary, look.hidden),
-        FINAL_NORM: (look.hidden,),
+        EMBEDDING: (architecture.vocabulary, architecture.hidden),
+        FINAL_NORM: (architecture.hidden,),
     }
-    for index in range(look.layers):
-        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in _layer_shapes(look).items()}
+    for index in range(architecture.layers):
+        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
 
 
-def _layer_shapes(look: Architecture) -> dict[str, tuple[int, ...]]:
+def _layer_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    family, hidden, inner = architecture.family, architecture.hidden, architecture.intermediate
     linears = {
-        "self_attn.o_proj": (look.hidden, look.qkv_sizes[0], look.output_bias),
-        "mlp.down_proj": (look.hidden, look.intermediate, look.mlp_bias),
+        "self_attn.o_proj": (hidden, architecture.qkv_sizes[0], architecture.output_bias),
+        "mlp.down_proj": (hidden, inner, architecture.mlp_bias),
     }
     for names, sizes, biased in (
-        (_qkv(look.family), look.qkv_sizes, look.qkv_bias),
-        (_gate_up(look.family), (look.intermediate, look.intermediate), look.mlp_bias),
+        (_qkv(family), architecture.qkv_sizes, architecture.qkv_bias),
+        (_gate_up(family), (inner, inner), architecture.mlp_bias),
     ):
         rows = sizes if len(names) > 1 else (sum(sizes),)
-        linears |= {name: (out, look.hidden, biased) for name, out in zip(names, rows, strict=True)}
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{name}.weight": (look.hidden,) for name in look.family.norms.values()
-    }
-    shapes |= _head_norms(look)
-    shapes |= {f"{name}.weight": (out, inner) for name, (out, inner, _) in linears.items()}
-    return shapes | {f"{name}.bias": (out,) for name, (out, _, biased) in linears.items() if biased}
+        linears |= {name: (out, hidden, biased) for name, out in zip(names, rows, strict=True)}
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (hidden,) for name in family.norms.values()}
+    shapes |= _head_norms(architecture)
+    shapes |= {f"{name}.weight": (rows, columns) for name, (rows, columns, _) in linears.items()}
+    return shapes | {f"{name}.bias": (rows,) for name, (rows, _, biased) in linears.items() if biased}
 
 
 def _qkv(family: Family) -> Sequence[str]:
@@ -186,11 +189,10 @@ def _gate_up(family: Family) -> Sequence[str]:
     return ["mlp.gate_up_proj"] if family.fused else [f"mlp.{name}_proj" for name in ("gate", "up")]
 
 
-def _head_norms(look: Architecture) -> dict[str, tuple[int, ...]]:
-    queries, keys, _ = look.qkv_sizes
-    sizes = {"": (), "head": (look.head_dim, look.head_dim), "projection": (queries, keys)}[
-        look.family.qk_norm
-    ]
+def _head_norms(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    queries, keys, _ = architecture.qkv_sizes
+    head = architecture.head_dim
+    sizes = {"": (), "head": (head, head), "projection": (queries, keys)}[architecture.family.qk_norm]
     return {name: (size,) for name, size in zip((QUERY_NORM, KEY_NORM), sizes, strict=False)}
 
 
@@ -205,7 +207,7 @@ def _check(checkpoint: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> None:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise SpecdecError(
             f"the source lacks tensor {missing[0]}{more}",
-            "its config asks for it",
+            "its config.json requires it",
             "check that the source is complete",
         )
     for name, shape in shapes.items():

@@ -1,1 +1,1 @@
-"""The decoder as an ONNX graph, and the folder around it."""
+"""The decoder as an ONNX graph, and the model folder that holds it."""

@@ -1,4 +1,4 @@
-"""What a decoder looks like, read from its config.json: families are data, not code."""
+"""The architecture of a decoder, read from its config.json: a new family is a row of FAMILIES, not code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from specdec_onnx.export.graph.rope import Rope, read_rope
 from specdec_onnx.models.errors import SpecdecError
 
 Norms = Mapping[str, str]
-"""Where a block's norms stand, and what a checkpoint calls them."""
+"""The positions of a layer's norms, and their names in a checkpoint."""
 
 _LLAMA_NORMS: Norms = MappingProxyType(
     {"before_attention": "input_layernorm", "before_feed_forward": "post_attention_layernorm"}
@@ -29,13 +29,23 @@ _OLMO_NORMS: Norms = MappingProxyType(
 
 @dataclass(frozen=True)
 class Family:
-    """One `model_type`; a bias of None is left to `attention_bias` in config.json.
+    """One `model_type`.
 
-    `norm_offset` is added to every norm's stored weight. `qk_norm` spans each head, or the whole projection.
-    `fused` checkpoints hold query, key and value as one matrix, gate and up as another. Layers n, 2n, ... of
-    `full_every` see the whole text, the others a sliding window (0: all others); `windows_on_request` if config.json
-    says use_sliding_window, with `local_rope` if they turn at their own speed. Layers n, 2n, ... of `without_rope_every` have no rotary embedding. `genai_type` is
-    what ONNX Runtime GenAI calls it, where that is another name.
+    Args:
+        qkv_bias: Whether query, key and value have a bias; None: `attention_bias` in config.json says it.
+        output_bias: Likewise for the output projection of attention.
+        norms: Which norms a layer has, and their names in a checkpoint.
+        norm_offset: Added to every norm's stored weight.
+        qk_norm: Whether query and key are normed before the rotation: each "head", or the whole "projection".
+        fused: Whether checkpoints store query, key and value as one matrix, gate and up as another.
+        full_every: Layers n, 2n, ... see the whole text, the others a sliding window (0: all have the window).
+        windows_on_request: Whether there are windows only if config.json has use_sliding_window.
+        local_rope: Whether layers with a window have their own rotary frequencies.
+        without_rope_every: Layers n, 2n, ... have no rotary embedding (0: all have one).
+        scaled_embedding: Whether embeddings are multiplied by the root of their size.
+        activation: The activation where config.json names none.
+        tied: Whether the head is the embedding table where config.json does not say.
+        genai_type: The family's name in ONNX Runtime GenAI, if it differs.
     """
 
     qkv_bias: bool | None = None
@@ -83,7 +93,7 @@ FAMILIES: Mapping[str, Family] = {
     "smollm3": Family(without_rope_every=4, tied=True),
 }
 
-
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _KINDS = ("full_attention", "sliding_attention")
 
 
@@ -95,54 +105,9 @@ class Span:
     rope: Rope | None
 
 
-def read_spans(
-    config: Mapping[str, Any], family: Family, layers: int, rope: Rope, local: Rope
-) -> tuple[Span, ...]:
-    """The span of every layer; `local` is the rotary embedding of those with a window."""
-    window, spans = _window(config, family), []
-    for index, sliding in enumerate(_sliding(config, family, layers)):
-        turns = _rotates(config, family, index)
-        own = local if sliding and family.local_rope else rope
-        spans.append(Span(window if sliding else 0, own if turns else None))
-    return tuple(spans)
-
-
-def _window(config: Mapping[str, Any], family: Family) -> int:
-    if family.windows_on_request and not config.get("use_sliding_window"):
-        return 0
-    window = int(config.get("sliding_window") or 0)
-    return window if window < int(config["max_position_embeddings"]) else 0
-
-
-def _sliding(config: Mapping[str, Any], family: Family, layers: int) -> list[bool]:
-    """Which layers have the window; `layer_types` says it layer by layer, older files by a rule."""
-    if kinds := config.get("layer_types"):
-        if len(kinds) != layers or not set(kinds) <= set(_KINDS):
-            why = f"layer_types must name {layers} layers as {' or '.join(_KINDS)}"
-            raise SpecdecError("config.json: layer_types cannot be used", why, "choose another model")
-        return [kind == "sliding_attention" for kind in kinds]
-    if family.windows_on_request:
-        first = int(config.get("max_window_layers") or 0)
-        return [index >= first for index in range(layers)]
-    every = int(config.get("sliding_window_pattern") or family.full_every)
-    return [every == 0 or (index + 1) % every != 0 for index in range(layers)]
-
-
-def _rotates(config: Mapping[str, Any], family: Family, index: int) -> bool:
-    """`no_rope_layers` holds a 1 for each layer with rotary embedding, whatever its name says."""
-    listed = config.get("no_rope_layers")
-    if listed and family.without_rope_every:
-        return bool(listed[index])
-    every = int(config.get("no_rope_layer_interval") or family.without_rope_every)
-    return not family.without_rope_every or (index + 1) % every != 0
-
-
-_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
-
-
 @dataclass(frozen=True)
 class Scales:
-    """Factors some families put on parts of the model; a cap c bounds x to c·tanh(x/c), 0 leaves it."""
+    """Factors of some families; a cap c bounds x to c·tanh(x/c), 0 means none."""
 
     embedding: float = 1.0
     attention: float = 1.0
@@ -154,7 +119,7 @@ class Scales:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes and switches of one decoder; everything the graph builder asks for."""
+    """Sizes and switches of one decoder: everything the graph builder needs."""
 
     model_type: str
     family: Family
@@ -183,7 +148,7 @@ class Architecture:
 
 
 def read_architecture(config: Mapping[str, Any], positions: int = 0) -> Architecture:
-    """The architecture a config.json describes, for texts of up to `positions` (0: as short as it was trained on).
+    """The architecture that a config.json describes, for texts of up to `positions` tokens (0: short texts).
 
     SpecdecError for a family or feature not supported.
     """
@@ -208,7 +173,7 @@ def read_architecture(config: Mapping[str, Any], positions: int = 0) -> Architec
         vocabulary=_size(config, "vocab_size"),
         epsilon=float(config.get("rms_norm_eps", 1e-6)),
         rope=rope,
-        spans=read_spans(config, family, layers, rope, local),
+        spans=_spans(config, family, layers, rope, local),
         scales=_scales(config, family, head_dim),
         activation=_activation(config, family),
         context=context,
@@ -232,7 +197,7 @@ def _family(config: Mapping[str, Any]) -> Family:
 
 
 def _scales(config: Mapping[str, Any], family: Family, head_dim: int) -> Scales:
-    """Granite's multipliers and Gemma's caps; what a config.json doesn't name is left alone."""
+    """Granite's multipliers and Gemma's caps, where config.json has them."""
     embedding = float(config["hidden_size"]) ** 0.5 if family.scaled_embedding else 1.0
     attention = float(config.get("query_pre_attn_scalar") or head_dim) ** -0.5
     return Scales(
@@ -272,3 +237,44 @@ def _size(config: Mapping[str, Any], key: str) -> int:
             "check that the source is complete",
         )
     return value
+
+
+def _spans(
+    config: Mapping[str, Any], family: Family, layers: int, rope: Rope, local: Rope
+) -> tuple[Span, ...]:
+    """The span of every layer; `local` is the rotary embedding of those with a window."""
+    window, spans = _window(config, family), []
+    for index, sliding in enumerate(_sliding(config, family, layers)):
+        own = local if sliding and family.local_rope else rope
+        spans.append(Span(window if sliding else 0, own if _rotates(config, family, index) else None))
+    return tuple(spans)
+
+
+def _window(config: Mapping[str, Any], family: Family) -> int:
+    if family.windows_on_request and not config.get("use_sliding_window"):
+        return 0
+    window = int(config.get("sliding_window") or 0)
+    return window if window < int(config["max_position_embeddings"]) else 0
+
+
+def _sliding(config: Mapping[str, Any], family: Family, layers: int) -> list[bool]:
+    """Which layers have the window: `layer_types` lists them, older files have a rule."""
+    if kinds := config.get("layer_types"):
+        if len(kinds) != layers or not set(kinds) <= set(_KINDS):
+            why = f"layer_types must name {layers} layers as {' or '.join(_KINDS)}"
+            raise SpecdecError("config.json: layer_types cannot be used", why, "choose another model")
+        return [kind == "sliding_attention" for kind in kinds]
+    if family.windows_on_request:
+        first = int(config.get("max_window_layers") or 0)
+        return [index >= first for index in range(layers)]
+    every = int(config.get("sliding_window_pattern") or family.full_every)
+    return [every == 0 or (index + 1) % every != 0 for index in range(layers)]
+
+
+def _rotates(config: Mapping[str, Any], family: Family, index: int) -> bool:
+    """`no_rope_layers` holds a 1 for each layer with rotary embedding, whatever its name says."""
+    listed = config.get("no_rope_layers")
+    if listed and family.without_rope_every:
+        return bool(listed[index])
+    every = int(config.get("no_rope_layer_interval") or family.without_rope_every)
+    return not family.without_rope_every or (index + 1) % every != 0

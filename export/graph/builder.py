@@ -11,12 +11,18 @@ import onnx
 from numpy.typing import DTypeLike, NDArray
 from onnx import helper
 
-ALIGNMENT = 4096
+MICROSOFT = "com.microsoft"
+OPSET = 21
+IR_VERSION = 10
+_INLINE_BYTES = 1024
+_ALIGNMENT = 4096
+
+Dimension = int | str
 
 
 @dataclass
 class TensorFile:
-    """The external data beside a graph: `add` appends one tensor and returns its entry for the graph."""
+    """The external data of a graph, a context manager; `sizes` are the bytes of each tensor."""
 
     path: Path
     sizes: dict[str, int] = field(default_factory=dict)
@@ -33,8 +39,8 @@ class TensorFile:
     def add(
         self, name: str, dtype: DTypeLike, shape: Sequence[int], chunks: Iterable[NDArray[Any]]
     ) -> onnx.TensorProto:
-        """Append a tensor whose row-major bytes arrive in `chunks`, starting on a page boundary."""
-        self._file.write(b"\0" * (-self._file.tell() % ALIGNMENT))
+        """Append a tensor from row-major `chunks`, on a page boundary; returns its entry for the graph."""
+        self._file.write(b"\0" * (-self._file.tell() % _ALIGNMENT))
         offset = self._file.tell()
         for chunk in chunks:
             self._file.write(np.ascontiguousarray(chunk, dtype).data)
@@ -42,9 +48,9 @@ class TensorFile:
         expected = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if self.sizes[name] != expected:
             raise ValueError(f"{name}: {self.sizes[name]} bytes written, {expected} expected")
-        return self._describe(name, dtype, shape, offset)
+        return self._entry(name, dtype, shape, offset)
 
-    def _describe(self, name: str, dtype: DTypeLike, shape: Sequence[int], offset: int) -> onnx.TensorProto:
+    def _entry(self, name: str, dtype: DTypeLike, shape: Sequence[int], offset: int) -> onnx.TensorProto:
         proto = onnx.TensorProto(name=name, dims=list(shape), data_location=onnx.TensorProto.EXTERNAL)
         proto.data_type = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         entries = {"location": self.path.name, "offset": str(offset), "length": str(self.sizes[name])}
@@ -54,16 +60,8 @@ class TensorFile:
         return proto
 
 
-MICROSOFT = "com.microsoft"
-OPSET = 21
-IR_VERSION = 10
-_INLINE_BYTES = 1024
-
-Dimension = int | str
-
-
 class Graph:
-    """Collects nodes, inputs, outputs and tensors; every method returns the name of the value it made."""
+    """Collects nodes, inputs, outputs and tensors; methods that add a value return its name."""
 
     def __init__(self, data: TensorFile | None = None, opset: int = OPSET) -> None:
         self._data, self._opset = data, opset
@@ -81,16 +79,16 @@ class Graph:
     def nodes(
         self, op: str, inputs: Sequence[str], outputs: Sequence[str], *, domain: str = "", **attributes: Any
     ) -> Sequence[str]:
-        """Append a node with several outputs, empty names for those nobody reads."""
+        """Append a node with several outputs; unused ones have empty names."""
         name = next(output for output in outputs if output)
         self._nodes.append(helper.make_node(op, inputs, outputs, name=name, domain=domain, **attributes))
         return outputs
 
     def constant(self, name: str, value: NDArray[Any] | np.generic) -> str:
-        """A tensor by value; the same name may be asked for again and is stored once."""
+        """A tensor by value; the same name may be used again, and is stored once."""
         array = np.asarray(value)
         if name not in self._tensors:
-            if array.nbytes > _INLINE_BYTES:
+            if array.nbytes > _INLINE_BYTES and self._data is not None:
                 return self.weight(name, array.dtype, array.shape, [array])
             self._tensors[name] = onnx.numpy_helper.from_array(array, name)
         return name
@@ -98,19 +96,19 @@ class Graph:
     def weight(
         self, name: str, dtype: DTypeLike, shape: Sequence[int], chunks: Iterable[NDArray[Any]]
     ) -> str:
-        """A tensor whose row-major bytes arrive in `chunks` and go to disk at once."""
+        """A tensor from row-major `chunks`, which are written to disk at once."""
         if self._data is None:
             raise ValueError(f"no file to put {name} in")
         self._tensors[name] = self._data.add(name, dtype, shape, chunks)
         return name
 
     def input(self, name: str, dtype: DTypeLike, shape: Sequence[Dimension]) -> str:
-        """A graph input; with a constant of the same name it becomes optional."""
+        """A graph input, optional if there is a constant of the same name."""
         self._inputs.append(_value(name, dtype, shape))
         return name
 
     def output(self, name: str, dtype: DTypeLike, shape: Sequence[Dimension]) -> str:
-        """A graph output; the value itself is made by a node of that name."""
+        """A graph output, the output of a node of that name."""
         self._outputs.append(_value(name, dtype, shape))
         return name
 
@@ -119,7 +117,7 @@ class Graph:
         self._nodes.append(node)
 
     def copy_signature(self, graph: onnx.GraphProto) -> None:
-        """Take inputs and outputs as another graph has them."""
+        """Use another graph's inputs and outputs."""
         self._inputs.extend(graph.input)
         self._outputs.extend(graph.output)
 

@@ -1,4 +1,4 @@
-"""A half-precision key-value cache for an exported graph: what attention on CUDA asks for, and half the memory."""
+"""A half-precision key-value cache for an exported graph: required by attention on CUDA, and half the memory."""
 
 import json
 from pathlib import Path
@@ -16,8 +16,8 @@ _ROWS, _TABLES = (0, 1, 2), (7, 8)
 def halve_cache(folder: Path) -> None:
     """Rewrite the graph of the model folder so that attention and cache are float16, the rest as before.
 
-    Queries, keys and values are cast on the way in and results on the way out. The weights' file is left alone. Raises SpecdecError
-    for a graph without GroupQueryAttention.
+    Queries, keys and values are cast before attention, and its results after. The weights' file stays as it is.
+    SpecdecError for a graph without GroupQueryAttention.
     """
     path = folder / "onnx" / GRAPH_FILE
     model = onnx.load(path, load_external_data=False)
@@ -34,15 +34,15 @@ def _rewrite(model: ModelProto) -> None:
     nodes, tables = list(graph.node), dict[str, NodeProto]()
     if not any(node.op_type == "GroupQueryAttention" for node in nodes):
         raise SpecdecError("the cache cannot be halved", "the graph has no GroupQueryAttention")
-    found: list[NodeProto] = []
+    rewritten: list[NodeProto] = []
     for node in nodes:
-        found += _around(node, tables) if node.op_type == "GroupQueryAttention" else [node]
+        rewritten += _between_casts(node, tables) if node.op_type == "GroupQueryAttention" else [node]
     del graph.node[:]
-    graph.node.extend([*tables.values(), *found])
+    graph.node.extend([*tables.values(), *rewritten])
     _retype(graph)
 
 
-def _around(node: NodeProto, tables: dict[str, NodeProto]) -> list[NodeProto]:
+def _between_casts(node: NodeProto, tables: dict[str, NodeProto]) -> list[NodeProto]:
     """The attention node between its casts; the casts of rotary tables are shared and go to `tables`."""
     rows, output = [node.input[index] for index in _ROWS if node.input[index]], node.output[0]
     for index in _TABLES:

@@ -1,4 +1,4 @@
-"""Rotary position embedding: frequencies and scaling as config.json states them, tabulated for the graph."""
+"""Rotary position embedding: frequencies and scaling by config.json, as tables for the graph."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from specdec_onnx.models.errors import SpecdecError
 class Rope:
     """Angle per position for each pair of a head's first dimensions, and the factor on cosine and sine.
 
-    `beyond` replaces it in graphs of more than `limit` positions (LongRoPE).
+    In graphs of more than `limit` positions, `beyond` replaces it (LongRoPE).
     """
 
     inverse_frequencies: tuple[float, ...]
@@ -24,7 +24,7 @@ class Rope:
     limit: int = 0
 
     def within(self, positions: int) -> "Rope":
-        """The one for texts of so many positions; keys in a cache could not follow a change on the way."""
+        """The one for texts of so many positions; it cannot change later, because a cache holds rotated keys."""
         return self.beyond if self.beyond and positions > self.limit else replace(self, beyond=None, limit=0)
 
     def tables(self, positions: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -49,7 +49,7 @@ def read_rope(config: Mapping[str, Any], head_dim: int, context: int, kind: str 
 
 
 def _settings(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """What config.json says, a kind of layer's own part of it where it has one."""
+    """The settings in config.json, those of a kind of layer where it has its own."""
     parameters = dict(config.get("rope_parameters") or {})
     if kind in parameters:
         return dict(parameters[kind])
@@ -84,7 +84,7 @@ def _linear(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float
 
 
 def _llama3(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
-    """Long wavelengths are stretched, short ones kept, a ramp between (Llama 3.1 reference code)."""
+    """Long wavelengths are stretched, short ones kept, with a ramp between (Llama 3.1 reference code)."""
     factor, low, high = (float(settings[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     turns = float(settings["original_max_position_embeddings"]) * base / (2 * math.pi)
     keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
@@ -108,7 +108,7 @@ def _yarn(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, 
 
 
 def _longrope(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
-    """LongRoPE (arXiv 2402.13753): searched factors for each frequency, other ones beyond the trained length."""
+    """LongRoPE (arXiv 2402.13753): a searched factor for each frequency, different ones beyond the trained length."""
     original = int(settings["original_max_position_embeddings"])
     factor = float(settings.get("factor") or context / original)
     stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0

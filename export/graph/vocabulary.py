@@ -8,12 +8,15 @@ import onnx
 from numpy.typing import NDArray
 
 from specdec_onnx.export.graph.builder import Graph
-from specdec_onnx.export.quantization.linear import Format, Int4, Matrix, RowwiseInt8, column_scales
+from specdec_onnx.export.quantization.linear import Format, Matrix, column_scales
 from specdec_onnx.models.errors import SpecdecError
+
+PADDING = -65504.0
+"""Logit of an id that a trimmed head does not score: the lowest half-precision number."""
 
 _CHUNK_ROWS = 4096
 _TOLERATED_LOSS = 1e-3
-"""Rounding error allowed in bytes, squared, as a share of the table's squares, averaged over its channels."""
+"""Largest rounding loss at which rows are stored as int8; see `rounding_loss`."""
 
 _ZERO_POINT = 128
 
@@ -21,24 +24,24 @@ _ZERO_POINT = 128
 def add_embedding(graph: Graph, table: Matrix, format: Format) -> str:
     """Nodes that look `input_ids` up in `table` [vocabulary, hidden]; returns the rows' name, float [1, S, hidden].
 
-    The head is never read in its stead where a checkpoint ties the two: it lies column by column, so each row would
-    be gathered from `hidden` places (3 % of a narrow pass), rounded on a grid that smoothing chose for another use.
+    A tied head is not reused: it is stored column by column, so gathering a row would cost 3 % of a narrow pass, and
+    its rounding was chosen for another use.
     """
-    if format.name == "fp32":
-        return _whole(graph, table)
-    if isinstance(format, RowwiseInt8 | Int4) and bytes_loss(table) <= _TOLERATED_LOSS:
-        return _bytes(graph, table)
-    return _half(graph, table) if np.abs(table).max() <= np.finfo(np.float16).max else _whole(graph, table)
+    if format.embedding_bits == 8 and rounding_loss(table) <= _TOLERATED_LOSS:
+        return _int8_rows(graph, table)
+    if format.embedding_bits < 32 and np.abs(table).max() <= np.finfo(np.float16).max:
+        return _half(graph, table)
+    return _whole(graph, table)
 
 
-def bytes_loss(table: Matrix) -> float:
-    """What rounding each row to its own 255 levels loses, as _TOLERATED_LOSS counts it; channels weigh the same."""
-    lost, all = np.zeros((2, table.shape[1]))
+def rounding_loss(table: Matrix) -> float:
+    """Squared error of rounding each row to its own 255 levels, as a share of the squares; the mean over channels."""
+    lost, total = np.zeros((2, table.shape[1]))
     for rows in _chunks(table):
         steps = column_scales(rows)[:, None]
         lost += np.square(np.rint(rows / steps) * steps - rows).sum(axis=0)
-        all += np.square(rows).sum(axis=0)
-    return float(np.mean(lost / np.maximum(all, 1e-30)))
+        total += np.square(rows).sum(axis=0)
+    return float(np.mean(lost / np.maximum(total, 1e-30)))
 
 
 def _whole(graph: Graph, table: Matrix) -> str:
@@ -52,7 +55,7 @@ def _half(graph: Graph, table: Matrix) -> str:
     return graph.node("Cast", [halves], "embedding", to=onnx.TensorProto.FLOAT)
 
 
-def _bytes(graph: Graph, table: Matrix) -> str:
+def _int8_rows(graph: Graph, table: Matrix) -> str:
     scales = graph.constant("embedding.scale", column_scales(table)[:, None])
     stored = graph.weight("embedding.weight", np.uint8, table.shape, _levels(table))
     rows = graph.node("Gather", [stored, "input_ids"], "embedding.rows")
@@ -72,10 +75,6 @@ def _chunks(table: Matrix) -> Iterator[Matrix]:
         yield table[first : first + _CHUNK_ROWS]
 
 
-_ZIPF_SHIFT, _ZIPF_WEIGHT = 50, 10
-"""The law says more than the text does: with less weight, ids of the built-in text displace better ones."""
-
-
 @dataclass(frozen=True)
 class Trimming:
     """The ids a trimmed head keeps, as ascending [first, end) ranges."""
@@ -92,40 +91,30 @@ class Trimming:
         return np.concatenate([np.arange(first, end) for first, end in self.ranges])
 
 
-def trim(
-    count: int, special: Iterable[int], vocabulary: int, seen: NDArray[np.int64] | None = None
-) -> Trimming | None:
-    """Keep the `count` likeliest ids and the special ones; None if that is the whole vocabulary.
+def trim(count: int, special: Iterable[int], vocabulary: int) -> Trimming | None:
+    """Keep the first `count` ids and the special ones; None if that is the whole vocabulary.
 
-    Byte-pair vocabularies number tokens in the order they were merged, so low ids are the frequent ones. How often
-    each id was `seen` [vocabulary] in some text corrects that order.
+    Byte-pair vocabularies number tokens in the order in which they were merged, so low ids are the frequent ones.
     """
     if count < 1:
         raise SpecdecError(f"cannot trim the head to {count} tokens", fix="give a positive number, or 'none'")
     if count >= vocabulary:
         return None
-    first = np.arange(count) if seen is None else likeliest(count, seen)
     extra = [token for token in special if 0 <= token < vocabulary]
-    kept = np.union1d(first, np.array(extra, np.int64))
-    pieces = np.split(kept, np.flatnonzero(np.diff(kept) > 1) + 1)
-    return Trimming(tuple((int(piece[0]), int(piece[-1]) + 1) for piece in pieces))
+    kept = np.union1d(np.arange(count), np.array(extra, np.int64))
+    ranges = np.split(kept, np.flatnonzero(np.diff(kept) > 1) + 1)
+    return Trimming(tuple((int(ids[0]), int(ids[-1]) + 1) for ids in ranges))
 
 
-def likeliest(count: int, seen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The `count` ids with the largest expected share of tokens: Zipf's law over ids, corrected by what was seen."""
-    law = 1 / (np.arange(len(seen)) + _ZIPF_SHIFT)
-    share = seen / max(int(seen.sum()), 1) + _ZIPF_WEIGHT * law / law.sum()
-    return np.argsort(-share, kind="stable")[:count]
-
-
-def scatter(graph: Graph, trimming: Trimming, vocabulary: int, padding: float) -> None:
-    """From `trimmed_logits` [1, S, kept] to `logits` [1, S, vocabulary], `padding` where no id is kept."""
-    first, end = trimming.ranges[0]
-    rest = trimming.ids()[end - first :]
-    lengths = graph.constant("piece_lengths", np.array([end - first, len(rest)]))
-    head, tail = graph.nodes("Split", ["trimmed_logits", lengths], ["piece.head", "piece.tail"], axis=-1)
-    pads = graph.constant("piece.pads", np.array([0, 0, first, 0, 0, vocabulary - end]))
-    rows = graph.node("Pad", [head, pads, graph.constant("padding", np.float32(padding))], "piece.rows")
-    places = graph.constant("piece.ids", rest.astype(np.int32)[None, None])
-    everywhere = graph.node("Expand", [places, graph.node("Shape", [tail], "piece.shape")], "piece.places")
-    graph.node("ScatterElements", [rows, everywhere, tail], "logits", axis=2)
+def pad_logits(graph: Graph, trimming: Trimming, vocabulary: int) -> None:
+    """From `trimmed_logits` [1, S, kept] to `logits` [1, S, vocabulary], PADDING for ids that are not kept."""
+    lengths = graph.constant("range_lengths", np.array([end - first for first, end in trimming.ranges]))
+    parts = [f"range.{first}" for first, _ in trimming.ranges]
+    graph.nodes("Split", ["trimmed_logits", lengths], parts, axis=-1)
+    next_firsts = [first for first, _ in trimming.ranges[1:]] + [vocabulary]
+    filler = graph.constant("padding", np.float32(PADDING))
+    padded = []
+    for part, (_, end), next_first in zip(parts, trimming.ranges, next_firsts, strict=True):
+        pads = graph.constant(f"{part}.pads", np.array([0, 0, 0, 0, 0, next_first - end]))
+        padded.append(graph.node("Pad", [part, pads, filler], f"{part}.padded"))
+    graph.node("Concat", padded, "logits", axis=-1)

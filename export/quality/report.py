@@ -1,4 +1,4 @@
-"""report.json: what an export weighs, costs and loses; and the same as a table for people."""
+"""report.json: what an export weighs, costs and loses; the same as a table and as a picture for people."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,17 +8,144 @@ from xml.sax.saxutils import escape
 from specdec_onnx.export.staging import write_json, write_text
 from specdec_onnx.models.folder import read_json
 
-PICTURE_FILE = "report.svg"
+REPORT_FILE, PICTURE_FILE = "report.json", "report.svg"
+
+_PARTS = {
+    "embedding": ("embedding.",),
+    "attention": (".qkv.", ".output."),
+    "feed_forward": (".gate_up.", ".down."),
+    "head": ("logits.",),
+}
 
 _WIDTH, _ROW, _LEFT, _BAR = 720, 24, 190, 400
 _COLOURS = {"target": "#3366aa", "draft": "#dd8833", "model": "#3366aa", "all": "#667788"}
 
+Entry = Mapping[str, Any]
+
 Bar = tuple[str, float, str, str]
-"""Label, value, its text, and what gives the colour."""
+"""Label, value, the value's text, and the role, which gives the colour."""
 
 
-def draw(report: Mapping[str, Any]) -> str:
-    """SVG of the report; a block of bars for each thing that was found out."""
+def size_by_part(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of a data file by part of the model; norms and rotary tables are `other`."""
+    parts = dict.fromkeys([*_PARTS, "other"], 0)
+    for tensor, size in sizes.items():
+        named = (part for part, marks in _PARTS.items() if any(mark in tensor for mark in marks))
+        parts[next(named, "other")] += size
+    return parts
+
+
+def read_report(folder: Path) -> Mapping[str, Any]:
+    """The report of an export, {} if it has none."""
+    return read_json(folder / REPORT_FILE)
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Write `report` and its picture into the folder, each in one step."""
+    write_json(folder / REPORT_FILE, report)
+    write_text(folder / PICTURE_FILE, _draw(report))
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The report as text, with a column for each model."""
+    entries = _entries(report)
+    rows = [("", list(entries)), *_rows(list(entries.values()))]
+    label = max(len(name) for name, _ in rows)
+    width = max(len(cell) for _, cells in rows for cell in cells)
+    lines = [f"{name:{label}}  " + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows]
+    peak = report.get("peak_memory_bytes")
+    memory = f", peak memory {_bytes(peak)}" if peak else ""
+    seconds = f"exported in {report['export_seconds']:.0f} s"
+    if "whole_seconds" in report:
+        seconds += f", with measuring in {report['whole_seconds']:.0f} s"
+    return "\n".join([*lines, *_notes(report, entries), seconds + memory])
+
+
+def _entries(report: Mapping[str, Any]) -> dict[str, Entry]:
+    """The report of each model by role; "model" for a model without a draft."""
+    return {role: report[role] for role in ("target", "draft") if role in report} or {"model": report}
+
+
+def decisions(report: Mapping[str, Any]) -> Iterator[str]:
+    """What the export chose by measuring, and why, a line each."""
+    if formats := report.get("target", report).get("formats"):
+        tried = [
+            f"{name} {one['predicted_tokens_per_second']:.1f} tokens/s, KL {one['kl_mean']:.4f}"
+            for name, one in formats["candidates"].items()
+        ]
+        drafted = (
+            f"{formats['acceptance']:.0%} of drafted tokens kept, {formats['draft_token_ms']:.1f} ms for each"
+        )
+        yield f"target format: {formats['chosen']} (predicted {'; '.join(tried)}; with {drafted})"
+    if layers := report.get("draft", {}).get("layers"):
+        before, after = layers["acceptance_before"], layers["acceptance_after"]
+        gains = {tuple(row["dropped"]): row["predicted_speedup"] for row in layers["tried"]}
+        if not layers["dropped"]:
+            best = max((gain for dropped, gain in gains.items() if dropped), default=0.0)
+            why = f"predicted {gains[()]:.2f}× with all, at best {best:.2f}× with fewer"
+            yield f"draft layers: all {layers['kept']} kept ({why}; acceptance {before:.1%})"
+            return
+        dropped = ", ".join(map(str, layers["dropped"]))
+        speeds = f"predicted {gains[()]:.2f}× → {gains[tuple(layers['dropped'])]:.2f}×"
+        yield f"draft layers: {dropped} dropped, acceptance {before:.1%} → {after:.1%}, {speeds}"
+
+
+def _notes(report: Mapping[str, Any], entries: Mapping[str, Entry]) -> Iterator[str]:
+    """Lines below the table."""
+    for role, entry in entries.items():
+        yield from (f"{role}: {note}" for note in entry.get("notes", ()))
+    if "memory_bytes" in report:
+        needs = ", ".join(f"{_bytes(need)} at {context}" for context, need in report["memory_bytes"].items())
+        yield f"memory by context length: {needs}"
+    if "speculation" in report:
+        results = report["speculation"]
+        yield (
+            f"the draft on {results['prompts']} prompts: {results['acceptance_rate']:.0%} accepted, "
+            f"{results['tokens_per_round']:.2f} tokens a round"
+        )
+        measured = [f"{mode} {speedup:.2f}×" for mode, speedup in results["measured_speedup"].items()]
+        if "predicted_speedup" in results:
+            measured = [f"predicted {results['predicted_speedup']:.2f}×", *measured]
+        yield f"speed against plain decoding: {', '.join(measured)}"
+
+
+def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
+    yield "format", [entry["format"] for entry in entries]
+    yield "size", [_bytes(sum(entry["size_bytes"].values())) for entry in entries]
+    for part in entries[0]["size_bytes"]:
+        yield f"  {part.replace('_', ' ')}", [_bytes(entry["size_bytes"].get(part, 0)) for entry in entries]
+    if any(entry.get("copied_tensors") for entry in entries):
+        yield "copied as stored", [f"{entry.get('copied_tensors', 0)} tensors" for entry in entries]
+    if all("forward_cost_ms" in entry for entry in entries):
+        yield from _measured_rows(entries)
+
+
+def _measured_rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
+    for width in entries[0]["forward_cost_ms"]:
+        costs = [entry["forward_cost_ms"].get(width) for entry in entries]
+        yield f"forward pass, S={width}", ["-" if cost is None else f"{cost:.1f} ms" for cost in costs]
+    finer = next((entry["quality_reference"] for entry in entries if "quality_reference" in entry), None)
+    if finer is None:
+        return
+    yield f"KL to {finer}", [_cell(entry, "kl_mean", ".4f") for entry in entries]
+    yield f"top-1 as {finer}", [_cell(entry, "top1_agreement", ".1%") for entry in entries]
+    if any("perplexity" in entry for entry in entries):
+        yield "perplexity", [_cell(entry, "perplexity", ".2f") for entry in entries]
+        yield f"perplexity in {finer}", [_cell(entry, "source_perplexity", ".2f") for entry in entries]
+    if any("kept_probability" in entry for entry in entries):
+        yield "kept by the trimmed head", [f"{entry.get('kept_probability', 1.0):.1%}" for entry in entries]
+
+
+def _cell(entry: Entry, key: str, form: str) -> str:
+    return format(entry[key], form) if key in entry else "-"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _draw(report: Mapping[str, Any]) -> str:
+    """SVG of the report: a block of bars for each measurement."""
     lines, y = [], 16
     for title, bars in _blocks(report):
         largest = max(value for _, value, _, _ in bars) or 1.0
@@ -34,7 +161,7 @@ def draw(report: Mapping[str, Any]) -> str:
 
 
 def _blocks(report: Mapping[str, Any]) -> Iterator[tuple[str, list[Bar]]]:
-    entries = {role: report[role] for role in ("target", "draft") if role in report} or {"model": report}
+    entries = _entries(report)
     yield "Size by part, MB", list(_sizes(entries))
     for role, entry in entries.items():
         if "forward_cost_ms" in entry:
@@ -69,11 +196,11 @@ def _memory(needs: Mapping[str, int]) -> Iterator[Bar]:
         yield f"{context} tokens", need / 1e6, f"{need / 1e6:.0f}", "all"
 
 
-def _speedups(found: Mapping[str, Any]) -> Iterator[Bar]:
+def _speedups(results: Mapping[str, Any]) -> Iterator[Bar]:
     yield "plain", 1.0, "1.00", "all"
-    if "predicted_speedup" in found:
-        yield "draft, predicted", found["predicted_speedup"], f"{found['predicted_speedup']:.2f}", "draft"
-    for mode, speedup in found["measured_speedup"].items():
+    if speedup := results.get("predicted_speedup"):
+        yield "draft, predicted", speedup, f"{speedup:.2f}", "draft"
+    for mode, speedup in results["measured_speedup"].items():
         yield f"{mode}, measured", speedup, f"{speedup:.2f}", "target"
 
 
@@ -85,125 +212,3 @@ def _bar(y: int, label: str, share: float, text: str, role: str) -> list[str]:
 
 def _text(x: float, y: float, text: str, weight: str = "normal") -> str:
     return f'<text x="{x:.1f}" y="{y}" font-weight="{weight}">{escape(text)}</text>'
-
-
-REPORT_FILE = "report.json"
-
-_PARTS = {
-    "embedding": ("embedding.",),
-    "attention": (".qkv.", ".output."),
-    "feed_forward": (".gate_up.", ".down."),
-    "head": ("logits.",),
-}
-
-Entry = Mapping[str, Any]
-
-
-def size_by_part(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of a data file by part of the model; norms and rotary tables are `other`."""
-    parts = dict.fromkeys([*_PARTS, "other"], 0)
-    for tensor, size in sizes.items():
-        found = (part for part, marks in _PARTS.items() if any(mark in tensor for mark in marks))
-        parts[next(found, "other")] += size
-    return parts
-
-
-def read_report(folder: Path) -> Mapping[str, Any]:
-    """The report of an export, {} if it has none."""
-    return read_json(folder / REPORT_FILE)
-
-
-def write_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """Put `report` and its picture into the folder, each in one step."""
-    write_json(folder / REPORT_FILE, report)
-    write_text(folder / PICTURE_FILE, draw(report))
-
-
-def render(report: Mapping[str, Any]) -> str:
-    """The report as lines of text, a column for each model."""
-    entries = {role: report[role] for role in ("target", "draft") if role in report} or {"model": report}
-    rows = [("", list(entries)), *_rows(list(entries.values()))]
-    label = max(len(name) for name, _ in rows)
-    width = max(len(cell) for _, cells in rows for cell in cells)
-    lines = [f"{name:{label}}  " + "  ".join(f"{cell:>{width}}" for cell in cells) for name, cells in rows]
-    peak = report.get("peak_memory_bytes")
-    memory = f", peak memory {_bytes(peak)}" if peak else ""
-    seconds = f"exported in {report['export_seconds']:.0f} s"
-    if "whole_seconds" in report:
-        seconds += f", with measuring in {report['whole_seconds']:.0f} s"
-    return "\n".join([*lines, *_notes(report), seconds + memory])
-
-
-def decisions(report: Mapping[str, Any]) -> Iterator[str]:
-    """What the export chose by measuring, and why."""
-    if formats := report.get("target", report).get("formats"):
-        tried = [
-            f"{name} {one['predicted_tokens_per_second']:.1f} tokens/s, KL {one['kl_mean']:.4f}"
-            for name, one in formats["candidates"].items()
-        ]
-        drafted = (
-            f"{formats['acceptance']:.0%} of drafted tokens kept, {formats['draft_token_ms']:.1f} ms for each"
-        )
-        yield f"target format: {formats['chosen']} (predicted {'; '.join(tried)}; with {drafted})"
-    if layers := report.get("draft", {}).get("layers"):
-        before, after = layers["acceptance_before"], layers["acceptance_after"]
-        gains = {tuple(row["dropped"]): row["predicted_speedup"] for row in layers["tried"]}
-        if not layers["dropped"]:
-            best = max((gain for dropped, gain in gains.items() if dropped), default=0.0)
-            why = f"predicted {gains[()]:.2f}× with all, at best {best:.2f}× with fewer"
-            yield f"draft layers: all {layers['kept']} kept ({why}; acceptance {before:.1%})"
-            return
-        dropped = ", ".join(map(str, layers["dropped"]))
-        speeds = f"predicted {gains[()]:.2f}× → {gains[tuple(layers['dropped'])]:.2f}×"
-        yield f"draft layers: {dropped} dropped, acceptance {before:.1%} → {after:.1%}, {speeds}"
-
-
-def _notes(report: Mapping[str, Any]) -> Iterator[str]:
-    """What concerns the export as a whole."""
-    if "memory_bytes" in report:
-        needs = ", ".join(f"{_bytes(need)} at {context}" for context, need in report["memory_bytes"].items())
-        yield f"memory by context length: {needs}"
-    if "speculation" in report:
-        found = report["speculation"]
-        yield (
-            f"the draft on {found['prompts']} prompts: {found['acceptance_rate']:.0%} accepted, "
-            f"{found['tokens_per_round']:.2f} tokens a round"
-        )
-        measured = [f"{mode} {speedup:.2f}×" for mode, speedup in found["measured_speedup"].items()]
-        predicted = [f"predicted {found['predicted_speedup']:.2f}×"] if "predicted_speedup" in found else []
-        yield f"speed against plain decoding: {', '.join(predicted + measured)}"
-
-
-def _rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
-    yield "format", [entry["format"] for entry in entries]
-    yield "size", [_bytes(sum(entry["size_bytes"].values())) for entry in entries]
-    for part in entries[0]["size_bytes"]:
-        yield f"  {part.replace('_', ' ')}", [_bytes(entry["size_bytes"].get(part, 0)) for entry in entries]
-    if any(entry.get("carried_tensors") for entry in entries):
-        yield "carried over as stored", [f"{entry.get('carried_tensors', 0)} tensors" for entry in entries]
-    if all("forward_cost_ms" in entry for entry in entries):
-        yield from _measured_rows(entries)
-
-
-def _measured_rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
-    for width in entries[0]["forward_cost_ms"]:
-        costs = [entry["forward_cost_ms"].get(width) for entry in entries]
-        yield f"forward pass, S={width}", ["-" if cost is None else f"{cost:.1f} ms" for cost in costs]
-    finer = next((entry["quality_reference"] for entry in entries if "quality_reference" in entry), None)
-    if finer is None:
-        return
-    yield f"KL to {finer}", [_cell(entry, "kl_mean", ".4f") for entry in entries]
-    yield f"top-1 as {finer}", [_cell(entry, "top1_agreement", ".1%") for entry in entries]
-    if any("perplexity" in entry for entry in entries):
-        yield "perplexity", [_cell(entry, "perplexity", ".2f") for entry in entries]
-        yield f"perplexity in {finer}", [_cell(entry, "source_perplexity", ".2f") for entry in entries]
-    if any("kept_probability" in entry for entry in entries):
-        yield "kept by the trimmed head", [f"{entry.get('kept_probability', 1.0):.1%}" for entry in entries]
-
-
-def _cell(entry: Entry, key: str, form: str) -> str:
-    return format(entry[key], form) if key in entry else "-"
-
-
-def _bytes(count: float) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,7 +1,7 @@
-"""Linear layers in each weight format: y = x·Wᵀ as ONNX nodes, W [out, in] float32."""
+"""Weight formats: how each stores a linear layer, y = x·Wᵀ with W [out, in] float32, as ONNX nodes."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
@@ -9,25 +9,32 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.capi import _pybind_state as native
 
-from specdec_onnx.export.graph.builder import IR_VERSION, MICROSOFT, OPSET, Graph
+from specdec_onnx.export.graph.builder import MICROSOFT, Graph
 from specdec_onnx.models.errors import SpecdecError
 
-LOW, HIGH = -8, 7
+Matrix = NDArray[np.float32]
+
+TOLERATED_ERROR = 0.01
+"""Squared error of a w8a8 layer, as a share of its output's squares, above which its activations stay in float."""
+
+_LEVELS = 127
+_ZERO_POINT = 128
+_LOW, _HIGH = -8, 7
 _STRETCHES = (1.0, 0.8, 0.86, 0.92, 1.06, 1.12)
 """Scales tried, as shares of the one that makes the largest weight of a block exact; that one wins a tie."""
 
-Rows = NDArray[np.float32]
+_STRIPE_BYTES = 32 << 20
+_SIDE = 64
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Levels int8 [rows, blocks, block] around zero, of 4 or 8 bits, and their scales [rows, blocks]."""
+    """A matrix in blocks along its rows: int8 levels [rows, blocks, block] of 4 or 8 bits, scales [rows, blocks]."""
 
     levels: NDArray[np.int8]
-    scales: Rows
+    scales: Matrix
     bits: int = 4
 
     @property
@@ -35,7 +42,7 @@ class Blocks:
         """Bits a weight and weights a block."""
         return self.bits, self.levels.shape[2]
 
-    def rows(self, chosen: "slice | NDArray[np.int64]") -> "Blocks":
+    def rows(self, chosen: slice | NDArray[np.int64]) -> "Blocks":
         """Some of the rows."""
         return replace(self, levels=self.levels[chosen], scales=self.scales[chosen])
 
@@ -43,8 +50,8 @@ class Blocks:
         """All weights multiplied; the levels stay."""
         return self if factor == 1 else replace(self, scales=self.scales * np.float32(factor))
 
-    def matrix(self, inner: int) -> Rows:
-        """The weights they stand for, float32 [rows, inner]."""
+    def matrix(self, inner: int) -> Matrix:
+        """The weights, float32 [rows, inner]."""
         values = self.levels * self.scales[..., None]
         return values.reshape(len(values), -1)[:, :inner]
 
@@ -57,99 +64,24 @@ class Blocks:
 
 
 def stack(parts: Sequence[Blocks]) -> Blocks:
-    """Blocks of one grid, below each other."""
+    """Matrices of one grid below each other."""
     if len(parts) == 1:
         return parts[0]
     levels, scales = ([getattr(part, name) for part in parts] for name in ("levels", "scales"))
     return Blocks(np.concatenate(levels), np.concatenate(scales), parts[0].bits)
 
 
-def quantize_blocks(weight: Rows, block: int, importance: Rows | None = None) -> Blocks:
-    """Blocks of `weight` [rows, inner] with the least squared error, each input channel weighted by `importance`.
-
-    For each of several scales the weights are rounded, then the scale is fitted to the levels by least squares, and
-    the scale that explains most of the block is kept: the search behind llama.cpp's k-quants (make_qx_quants).
-    """
-    parts = _split(weight, block)
-    heed = _split(
-        np.ones((1, weight.shape[1]), np.float32) if importance is None else importance[None], block
-    )
-    heed = heed + np.float32(1e-6) * heed.max()
-    extreme = np.take_along_axis(parts, np.abs(parts).argmax(axis=2)[..., None], axis=2) / np.float32(LOW)
-    extreme[extreme == 0] = 1
-    weighted = parts * heed
-    levels, scales, most = (
-        np.zeros_like(parts),
-        np.ones(parts.shape[:2], np.float32),
-        np.full(parts.shape[:2], -1.0),
-    )
-    for stretch in _STRETCHES:
-        rounded = np.clip(np.rint(parts / (extreme * np.float32(stretch))), LOW, HIGH)
-        along = np.einsum("rbk,rbk->rb", weighted, rounded)
-        length = np.maximum(np.einsum("rbk,rbk,obk->rb", rounded, rounded, heed), np.float32(1e-30))
-        better = along * along / length > most
-        levels[better] = rounded[better]
-        scales[better] = (along / length)[better]
-        most[better] = (along * along / length)[better]
-    scales[scales == 0] = 1
-    return Blocks(levels.astype(np.int8), scales)
-
-
-def _split(rows: Rows, block: int) -> Rows:
-    """[rows, inner] as [rows, blocks, block], the last block filled with zeros."""
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % block)))
-    return padded.reshape(len(rows), -1, block)
-
-
-_WIDTH = 64
-_EXTREME = 127
-
-
-@lru_cache(maxsize=1)
-def signed_weights_saturate() -> bool:
-    """Whether uint8 activations times int8 weights lose what does not fit 16 bits, as on x86 without VNNI."""
-    session = ort.InferenceSession(_extreme_product().SerializeToString(), providers=["CPUExecutionProvider"])
-    rows = np.full((2, _WIDTH), 255, np.uint8)
-    return bool((session.run(None, {"rows": rows})[0] != _EXTREME * _EXTREME * _WIDTH).any())
-
-
-def _extreme_product() -> ModelProto:
-    tensors = {
-        "weight": np.full((_WIDTH, _WIDTH), _EXTREME, np.int8),
-        "one": np.float32(1),
-        "scale": np.ones(_WIDTH, np.float32),
-        "zero_point": np.uint8(128),
-    }
-    node = helper.make_node(
-        "MatMulIntegerToFloat",
-        ["rows", "weight", "one", "scale", "zero_point"],
-        ["product"],
-        domain=MICROSOFT,
-    )
-    graph = helper.make_graph(
-        [node],
-        "extreme",
-        [helper.make_tensor_value_info("rows", TensorProto.UINT8, [2, _WIDTH])],
-        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [2, _WIDTH])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in tensors.items()],
-    )
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-
-
-_STRIPE_BYTES = 32 << 20
-_LEVELS = 127
-_ZERO_POINT = 128
-
-Matrix = NDArray[np.float32]
-
-
 class Format(Protocol):
-    """How a matrix is stored and multiplied."""
+    """How a matrix is stored and multiplied. A new format is a class with this protocol and a line in `parse_format`."""
 
     @property
     def name(self) -> str:
         """As people write it: `w8a8`, `int4-128`."""
+        ...
+
+    @property
+    def embedding_bits(self) -> int:
+        """Bits of each number in the embedding table: 32, 16, or 8 if int8 rows are precise enough."""
         ...
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
@@ -159,11 +91,19 @@ class Format(Protocol):
 
 @runtime_checkable
 class Calibrated(Format, Protocol):
-    """A format whose loss depends on what the layer reads."""
+    """A format whose loss depends on a layer's activations."""
 
-    @property
-    def importance(self) -> dict[str, Matrix]:
-        """By layer name, how much each input channel matters [in]; a format may heed it."""
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float) -> bool:
+        """Prepare for the layers `names`, before they are written.
+
+        Args:
+            names: The names under which `linear` may be called.
+            importance: Mean square of each input channel [in].
+            error: Squared error of the output at this format, as a share of its squares.
+
+        Returns:
+            Whether the layer's activations stay in float, because it would lose too much.
+        """
         ...
 
     def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
@@ -176,6 +116,7 @@ class Float32:
     """Weights as they are."""
 
     name: str = "fp32"
+    embedding_bits: int = 32
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """One MatMul."""
@@ -187,18 +128,26 @@ class Float32:
 class RowwiseInt8:
     """w8a8: weights int8 per output column, activations int8 per row, exact int32 sums.
 
+    Each row has its own scale, so a drafted token cannot change the logits of an earlier one.
+
     Processors without VNNI add pairs of unsigned-by-signed products in 16 bits and saturate. For them the weights
     are stored unsigned, the same grid shifted by 128, which multiplies exactly and as fast; elsewhere signed ones
-    are faster. A signed model that meets such a processor is converted when it is loaded, since the runtime asks for
-    ONNX Runtime's precise mode (`session.x64quantprecision`; it wants a named zero point for every weight).
-    Rows never meet: each has its own scale, so a drafted token cannot change the logits of an earlier one.
-    Layers named in `spared` keep float activations (int8 weights in blocks): their inputs do not fit 127 steps.
+    are faster. If a signed model is loaded on such a processor, the runtime converts it by ONNX Runtime's precise
+    mode (`session.x64quantprecision`), which needs a named zero point for every weight.
+
+    Layers in `float_activations` have int8 weights in blocks: their inputs do not fit 127 steps.
     """
 
     name: str = "w8a8"
+    embedding_bits: int = 8
     signed: bool = True
-    importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
-    spared: set[str] = field(default_factory=set, compare=False)
+    float_activations: set[str] = field(default_factory=set, compare=False)
+
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float) -> bool:
+        """Whether the error is so large that activations stay in float."""
+        too_large = error > TOLERATED_ERROR
+        self.float_activations.update(names if too_large else ())
+        return too_large
 
     def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
         """What the nodes compute, in float arithmetic."""
@@ -207,8 +156,8 @@ class RowwiseInt8:
         return levels @ np.rint(weight / scales[:, None]).T * (scales / np.float32(_LEVELS)) * peaks
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
-        """Quantize each row of x, multiply in integers, scale back; 1/127 lives in the column scales."""
-        if name in self.spared:
+        """Quantize each row of x, multiply in integers, scale back; the column scales include 1/127."""
+        if name in self.float_activations:
             return WeightOnly(8, 32).linear(graph, x, weight, name)
         rows, peak = self._quantize_rows(graph, x, name)
         scales = column_scales(weight)
@@ -243,6 +192,7 @@ class WeightOnly:
 
     bits: int
     block: int
+    embedding_bits: int = 16
 
     @property
     def name(self) -> str:
@@ -255,13 +205,13 @@ class WeightOnly:
         return self.bits, self.block
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
-        """One MatMulNBits over blocks made here."""
+        """One MatMulNBits over newly quantized blocks."""
         scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
         packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
         return self._multiply(graph, x, packed, scales, weight.shape[1], name)
 
-    def carry(self, graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
-        """One MatMulNBits over blocks that the source stores, of this format's grid: nothing is rounded."""
+    def copy_blocks(self, graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
+        """One MatMulNBits over blocks that the source stores on this grid: nothing is rounded."""
         stripes = _stripes(len(stored.levels), inner)
         packed = (stored.rows(rows).packed() for rows in stripes)
         return self._multiply(graph, x, packed, stored.scales, inner, name)
@@ -269,7 +219,7 @@ class WeightOnly:
     def _multiply(
         self, graph: Graph, x: str, packed: Iterator[NDArray[np.uint8]], scales: Matrix, inner: int, name: str
     ) -> str:
-        """The node, which computes in int8 (accuracy level 4); `scales` are complete once `packed` is."""
+        """The node, which computes in int8 (accuracy level 4); `scales` are complete after `packed` is read."""
         out, blocks = scales.shape
         weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, self.block * self.bits // 8), packed)
         operands = [x, weight, graph.constant(f"{name}.scale", scales)]
@@ -290,18 +240,24 @@ class WeightOnly:
 
 @dataclass(frozen=True)
 class Int4(WeightOnly):
-    """int4: 16 levels around zero, each block's scale searched for the least error in what the layer gives."""
+    """int4: 16 levels around zero, each block's scale searched for the least error of the layer's output."""
 
+    embedding_bits: int = 8
     importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
+
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float) -> bool:
+        """Remember how much each channel matters; activations are rounded finely enough in any case."""
+        self.importance.update(dict.fromkeys(names, importance))
+        return False
 
     def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
         """Packed bytes of some rows; fills `scales`."""
-        found = quantize_blocks(weight, self.block, self.importance.get(name))
-        scales[:] = found.scales
-        return found.packed()
+        blocks = quantize_blocks(weight, self.block, self.importance.get(name))
+        scales[:] = blocks.scales
+        return blocks.packed()
 
     def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
-        """x times the weights that are left; rounding x itself loses far less."""
+        """x times the rounded weights; rounding x itself loses far less."""
         return x @ quantize_blocks(weight, self.block, importance).matrix(weight.shape[1]).T
 
 
@@ -312,7 +268,7 @@ def column_scales(weight: Matrix) -> Matrix:
 
 
 def parse_format(text: str, block: int = 32) -> Format:
-    """The format people name: fp32, w8a8, int8[-BLOCK], int4[-BLOCK]; `block` where none is given."""
+    """fp32, w8a8, int8[-BLOCK] or int4[-BLOCK], whose default is `block`; SpecdecError for anything else."""
     if text == "fp32":
         return Float32()
     if text == "w8a8":
@@ -326,6 +282,39 @@ def parse_format(text: str, block: int = 32) -> Format:
     if match[1] == "4":
         return Int4(4, int(match[2] or block))
     return WeightOnly(8, int(match[2] or 32))
+
+
+def quantize_blocks(weight: Matrix, block: int, importance: Matrix | None = None) -> Blocks:
+    """Blocks of `weight` [rows, inner] with the least squared error, each input channel weighted by `importance`.
+
+    For each of several scales the weights are rounded, then the scale is fitted to the levels by least squares, and
+    the scale that explains most of the block is kept: the search behind llama.cpp's k-quants (make_qx_quants).
+    """
+    parts = _split(weight, block)
+    channels = np.ones((1, weight.shape[1]), np.float32) if importance is None else importance[None]
+    importances = _split(channels, block)
+    importances = importances + np.float32(1e-6) * importances.max()
+    extreme = np.take_along_axis(parts, np.abs(parts).argmax(axis=2)[..., None], axis=2) / np.float32(_LOW)
+    extreme[extreme == 0] = 1
+    weighted = parts * importances
+    levels, scales = np.zeros_like(parts), np.ones(parts.shape[:2], np.float32)
+    most = np.full(parts.shape[:2], -1.0)
+    for stretch in _STRETCHES:
+        rounded = np.clip(np.rint(parts / (extreme * np.float32(stretch))), _LOW, _HIGH)
+        along = np.einsum("rbk,rbk->rb", weighted, rounded)
+        length = np.maximum(np.einsum("rbk,rbk,obk->rb", rounded, rounded, importances), np.float32(1e-30))
+        better = along * along / length > most
+        levels[better] = rounded[better]
+        scales[better] = (along / length)[better]
+        most[better] = (along * along / length)[better]
+    scales[scales == 0] = 1
+    return Blocks(levels.astype(np.int8), scales)
+
+
+def _split(rows: Matrix, block: int) -> Matrix:
+    """[rows, inner] as [rows, blocks, block], the last block filled with zeros."""
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % block)))
+    return padded.reshape(len(rows), -1, block)
 
 
 def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int16]]:
@@ -344,3 +333,21 @@ def _stripes(length: int, width: int) -> Iterator[slice]:
     step = max(1, _STRIPE_BYTES // (4 * width))
     for first in range(0, length, step):
         yield slice(first, min(first + step, length))
+
+
+@lru_cache(maxsize=1)
+def signed_weights_saturate() -> bool:
+    """Whether products of uint8 activations and int8 weights saturate at 16 bits here, as on x86 without VNNI."""
+    graph = Graph()
+    operands = [
+        graph.input("rows", np.uint8, [2, _SIDE]),
+        graph.constant("weight", np.full((_SIDE, _SIDE), _LEVELS, np.int8)),
+        graph.constant("one", np.float32(1)),
+        graph.constant("scale", np.ones(_SIDE, np.float32)),
+        graph.constant("zero_point", np.uint8(_ZERO_POINT)),
+    ]
+    output = graph.output("product", np.float32, [2, _SIDE])
+    graph.node("MatMulIntegerToFloat", operands, output, domain=MICROSOFT)
+    session = ort.InferenceSession(graph.serialize(), providers=["CPUExecutionProvider"])
+    product = session.run(None, {"rows": np.full((2, _SIDE), 255, np.uint8)})[0]
+    return bool((product != _LEVELS * _LEVELS * _SIDE).any())

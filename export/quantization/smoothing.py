@@ -1,8 +1,8 @@
-"""Smoothing: input channels that are loud in a layer's activations are made quiet, its weights there larger.
+"""Smoothing: input channels with large activations are scaled down, and their weights up.
 
-x·Wᵀ = (x/s)·(W·s)ᵀ for any s > 0 per input channel. SmoothQuant (Xiao et al., 2022) chooses s from magnitudes of x and
-W so that both round well; AWQ (Lin et al., 2023) does so for weights alone. Here several such rules are tried on each
-layer, and the one with the least error in what the layer gives, on rows that did not shape it, is taken.
+x·Wᵀ = (x/s)·(W·s)ᵀ for any s > 0 per input channel. SmoothQuant (Xiao et al., 2022) chooses s from the magnitudes of x
+and W so that both round well; AWQ (Lin et al., 2023) does so for weights alone. Here several such rules are tried on
+each layer, and the one with the least error of the layer's output on held-out rows is taken.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,12 @@ from specdec_onnx.export.quantization.linear import Calibrated
 Array = NDArray[np.float32]
 
 _HELD_OUT = 5
-"""Every fifth row judges, the others shape."""
+"""Every fifth row judges the rules, the others shape them."""
 
 _ROWS, _COLUMNS = 200, 256
+
 Rule = tuple[str, float, float]
-RULES: Sequence[Rule] = (
+_RULES: Sequence[Rule] = (
     ("mean square", 0.25, 0.0),
     ("mean square", 0.35, 0.65),
     ("mean square", 0.45, 0.55),
@@ -28,14 +29,14 @@ RULES: Sequence[Rule] = (
     ("peak", 0.4, 0.6),
     ("peak", 0.5, 0.5),
 )
-"""Which magnitude, and the powers of the activations' and the weights' in the scale."""
+"""A magnitude, and its powers in the scale: of the activations, and of the weights."""
 
 _RANGE = 1e4
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Scales of a layer's input channels [in], their importance behind them, and the error without and with."""
+class Smoothing:
+    """Scales of a layer's input channels [in], the importance left after scaling, and the error before and after."""
 
     scales: Array
     importance: Array
@@ -44,14 +45,14 @@ class Choice:
     after: float
 
 
-def choose(
+def best_smoothing(
     format: Calibrated,
     rows: Array,
     weight: Array,
     group: tuple[int, int] = (1, 1),
-    rules: Sequence[Rule] = RULES,
-) -> Choice:
-    """The best smoothing of `weight` [out, in] for inputs like `rows` [rows, in].
+    rules: Sequence[Rule] = _RULES,
+) -> Smoothing:
+    """The best smoothing of `weight` [out, in] for activations like `rows` [rows, in].
 
     `group` = (heads that share their scales, channels of a head), for the output of grouped-query attention.
     """
@@ -59,14 +60,14 @@ def choose(
     judges = rows[::_HELD_OUT][:: max(1, len(rows) // _HELD_OUT // _ROWS)]
     shaping = np.delete(rows, np.s_[::_HELD_OUT], axis=0) if len(rows) >= 2 * _HELD_OUT else rows
     importance, exact = np.mean(shaping**2, axis=0), judges @ some.T
-    best: Choice | None = None
-    before = 0.0
+    best, before = None, 0.0
     for rule, scales in _candidates(shaping, some, group, rules):
         left = importance / scales**2
         error = _error(format.product(judges / scales, some * scales, left), exact)
-        before = error if best is None else before
+        if best is None:
+            before = error
         if best is None or error < best.after:
-            best = Choice(scales, left, rule, before, error)
+            best = Smoothing(scales, left, rule, before, error)
     assert best is not None
     return best
 
@@ -81,24 +82,24 @@ def _candidates(
 
 
 def _magnitude(measure: str, values: Array) -> Array:
-    """Of each channel, a little above zero."""
-    found = np.abs(values).max(axis=0) if measure == "peak" else np.sqrt(np.mean(values**2, axis=0))
-    return np.maximum(found, max(float(found.max()) * 1e-5, 1e-20))
+    """One of each channel, always above zero."""
+    magnitude = np.abs(values).max(axis=0) if measure == "peak" else np.sqrt(np.mean(values**2, axis=0))
+    return np.maximum(magnitude, max(float(magnitude.max()) * 1e-5, 1e-20))
 
 
 def _share(channels: Array, group: tuple[int, int]) -> Array:
-    """The largest value among heads that share, given to each of them."""
+    """The largest value among heads that share their scales, for each of them."""
     heads, size = group
     apart = channels.reshape(-1, heads, size)
     return np.broadcast_to(apart.max(axis=1, keepdims=True), apart.shape).reshape(-1)
 
 
 def _bounded(scales: Array) -> Array:
-    """Around one, and never so far that a neighbour's weights leave float32's comfortable range."""
+    """Centred on one, and bounded so that the weights scaled in return stay well within float32's range."""
     centred = scales / np.exp(np.mean(np.log(scales)))
     return np.clip(centred, 1 / _RANGE, _RANGE).astype(np.float32)
 
 
-def _error(found: Array, exact: Array) -> float:
+def _error(values: Array, exact: Array) -> float:
     """Squared error relative to the exact values' squares."""
-    return float(np.sum((found - exact) ** 2) / max(float(np.sum(exact**2)), 1e-30))
+    return float(np.sum((values - exact) ** 2) / max(float(np.sum(exact**2)), 1e-30))

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tiny import TinyCheckpoint, export_tiny, export_tiny_pair, tiny_checkpoint
+from support.tiny import TinyCheckpoint, export_model, export_tiny, export_tiny_pair, tiny_checkpoint
 
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.spec import Options
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.pair import open_pair

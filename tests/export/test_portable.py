@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.reference import reference_logits
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 from support.tiny_tokenizer import write_tokenizer
 
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.spec import Options
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime.engine import Engine, load

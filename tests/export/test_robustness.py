@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 
-from specdec_onnx.export.pipeline import export_model
-from specdec_onnx.export.quality import trial
+from specdec_onnx.export.quality import measure
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 
@@ -41,7 +40,7 @@ def test_a_disk_that_fills_up_later_leaves_a_whole_model(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trial, "try_out", full)
+    monkeypatch.setattr(measure, "try_out", full)
     with pytest.raises(SpecdecError, match="is complete"):
         export_model(tiny_checkpoint(), tmp_path / "model", format="fp32", measure=True)
     assert open_model(tmp_path / "model").facts["format"] == "fp32"
@@ -69,7 +68,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
         "lm_head.weight",
     ],
 )
-def test_weights_that_are_no_numbers(name: str, value: float, tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_are_refused(name: str, value: float, tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tie_word_embeddings=False)
     checkpoint.tensors[name].flat[5] = value
     with pytest.raises(SpecdecError, match=name):

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from support.families import FAMILIES
 from support.graphs import GraphRunner
-from support.tiny import TinyCheckpoint, tiny_checkpoint
+from support.tiny import TinyCheckpoint, export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.graph.architecture import read_architecture
-from specdec_onnx.export.pipeline import export_model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.scripted_proposer import ScriptedProposer
-from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
+from support.tiny import export_model, export_tiny, export_tiny_pair, tiny_checkpoint
 
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.drafting.planner import Switch
 from specdec_onnx.runtime.engine import Engine, load

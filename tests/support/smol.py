@@ -8,7 +8,8 @@ import pytest
 @pytest.fixture(scope="session")
 def smol(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder; the download (98 MB) is kept between runs."""
-    from specdec_onnx.export.pipeline import export_model
+    from support.tiny import export_model
+
     from specdec_onnx.models.catalog import lookup
     from specdec_onnx.models.download import fetch
 

@@ -4,27 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from support.tiny_tokenizer import write_tokenizer
 
-from specdec_onnx.export.checkpoint import Source
+from specdec_onnx.export.checkpoint import Checkpoint, SourceFiles
 from specdec_onnx.export.checkpoint.weights import HEAD, expected_shapes
 from specdec_onnx.export.graph.architecture import read_architecture
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.spec import Options
+from specdec_onnx.models.progress import Progress, silent
 
 
 @dataclass(frozen=True)
-class TinySource(Source):
+class TinySource(SourceFiles):
     """A source without files; its digest is that of the weights."""
 
     digest: str = ""
-
-    @property
-    def bytes(self) -> int:  # type: ignore[override]
-        return 0
 
     @property
     def sha256(self) -> str:  # type: ignore[override]
@@ -38,11 +37,11 @@ class TinyCheckpoint:
     config: dict[str, Any]
     tensors: Mapping[str, NDArray[np.float32]]
     spare_rows: int = 0
-    source: Source = field(init=False)
+    source: SourceFiles = field(init=False)
 
     def __post_init__(self) -> None:
         digest = sha256(b"".join(self.tensors[name].tobytes() for name in sorted(self.tensors))).hexdigest()
-        object.__setattr__(self, "source", TinySource("tiny", "tiny", (), digest))
+        object.__setattr__(self, "source", TinySource("tiny", "tiny", (), digest=digest))
 
     def names(self) -> frozenset[str]:
         return frozenset(self.tensors)
@@ -52,9 +51,6 @@ class TinyCheckpoint:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         return self.tensors[name].copy()
-
-    def block_type(self, name: str) -> str:
-        return "F32"
 
     def write_tokenizer(self, folder: Path) -> None:
         write_tokenizer(folder, self.config["vocab_size"] - self.spare_rows)
@@ -99,6 +95,27 @@ def tiny_checkpoint(family: str = "qwen2", seed: int = 0, **sizes: Any) -> TinyC
         shapes |= {HEAD: (architecture.vocabulary, architecture.hidden)}
     tensors = {name: _random(random, name, shape) for name, shape in shapes.items()}
     return TinyCheckpoint(config, tensors, int(sizes.get("spare_rows", 0)))
+
+
+def export_model(
+    source: str | Path | Checkpoint,
+    out: Path,
+    *,
+    format: str = "w8a8",
+    trim: int | None = None,
+    measure: bool = False,
+    progress: Progress = silent,
+    **options: Any,
+) -> Path:
+    """Export one model to a folder; `trim` trims its head, which makes it the draft of a pair on the way."""
+    if trim is None:
+        chosen = Options(target_format=format, **options)
+        return export_pair(source, None, out, chosen, measure=measure, progress=progress)
+    format = f"{format}-32" if format == "int4" else format  # a draft's own default is another
+    with TemporaryDirectory(dir=out.parent) as folder:
+        chosen = Options(target_format="fp32", draft_format=format, trim=trim, **options)
+        (export_pair(source, source, Path(folder) / "pair", chosen) / "draft").rename(out)
+    return out
 
 
 def export_tiny(

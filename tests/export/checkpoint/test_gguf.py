@@ -65,7 +65,7 @@ def test_quantized_files_are_as_near_as_their_block_type(tmp_path: Path, kind: s
     tiny, block = tiny_checkpoint("llama"), GGMLQuantizationType[kind]
     read = open_checkpoint(write_gguf(tmp_path / "tiny.gguf", tiny, kind=block))
     name = "model.layers.0.self_attn.q_proj.weight"
-    assert read.block_type(name) == kind
+    assert read._find(name)[0].type == kind
     expected = dequantize(quantize(tiny.tensor(name), block), block)
     assert np.array_equal(
         read.tensor(name), expected
@@ -134,7 +134,7 @@ def test_the_source_is_named_and_hashed(tmp_path: Path) -> None:
     metadata = {"general.name": "Tiny One"}
     file = write_gguf(tmp_path / "tiny.gguf", tiny_checkpoint(), metadata=metadata)
     source = open_checkpoint(str(file)).source
-    assert (source.name, source.file, source.bytes) == ("Tiny One", "tiny.gguf", file.stat().st_size)
+    assert (source.name, source.file, source.parts) == ("Tiny One", "tiny.gguf", (file,))
     assert source.sha256 == sha256(file.read_bytes()).hexdigest()
 
 

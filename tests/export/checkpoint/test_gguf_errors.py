@@ -9,11 +9,10 @@ from gguf import GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.gguf_files import write_gguf, write_one_tensor
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.checkpoint.gguf_file import read_header
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
 
 
@@ -43,31 +42,31 @@ def test_a_truncated_file_is_told_up_front(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"hello, world", b"\x08\0\0\0\0\0\0\0{}      "])
-def test_other_files_are_no_gguf(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_not_gguf(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.gguf"
     file.write_bytes(content)
     assert "not a GGUF file" in refusal(file)
 
 
 @pytest.mark.parametrize("version", [1, 4, 3 << 24])
-def test_other_versions_and_byte_orders(tmp_path: Path, version: int) -> None:
+def test_other_versions_and_byte_orders_are_refused(tmp_path: Path, version: int) -> None:
     file = tiny(tmp_path)
     file.write_bytes(b"GGUF" + version.to_bytes(4, "little") + file.read_bytes()[8:])
     assert f"GGUF version {version}" in refusal(file)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "none.gguf")
 
 
-def test_an_unknown_architecture(tmp_path: Path) -> None:
+def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     text = refusal(tiny(tmp_path, metadata={"general.architecture": "mamba"}))
     assert "mamba" in text
     assert "llama, olmo2, phi3, qwen2" in text
 
 
 @pytest.mark.parametrize("name", ["token_embd.weight", "output_norm.weight", "blk.1.ffn_gate.weight"])
-def test_a_missing_tensor(tmp_path: Path, name: str) -> None:
+def test_a_missing_tensor_is_named(tmp_path: Path, name: str) -> None:
     assert f"no tensor {name}" in refusal(tiny(tmp_path, without=[name]))
 
 
@@ -77,7 +76,7 @@ def test_a_missing_bias_of_a_family_that_has_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["block_count", "embedding_length", "attention.layer_norm_rms_epsilon"])
-def test_missing_metadata(tmp_path: Path, key: str) -> None:
+def test_missing_metadata_is_named(tmp_path: Path, key: str) -> None:
     text = refusal(tiny(tmp_path, without=[f"llama.{key}"]))
     assert f"llama.{key} is missing" in text
 
@@ -92,7 +91,7 @@ def test_missing_metadata(tmp_path: Path, key: str) -> None:
         ("llama.attention.layer_norm_rms_epsilon", float("nan"), "is nan"),
         ("llama.expert_count", 8, "mixtures of experts"),
         ("llama.rope.dimension_count", 8, "not the head size 16"),
-        ("llama.rope.scaling.type", "longrope", "linear and yarn are read"),
+        ("llama.rope.scaling.type", "longrope", "linear and yarn are supported"),
         ("llama.rope.scaling.type", "linear", "rope.scaling.factor is missing"),
         ("llama.rope.scaling.yarn_log_multiplier", 0.1, "yarn_log_multiplier is not understood"),
         ("llama.feed_forward_length", 100, "its metadata says [100, 64]"),
@@ -103,27 +102,27 @@ def test_missing_metadata(tmp_path: Path, key: str) -> None:
         ("tokenizer.ggml.merges", ["q zz"], "'zz'"),
     ],
 )
-def test_metadata_that_cannot_be_used(tmp_path: Path, key: str, value: Any, said: str) -> None:
+def test_unusable_metadata_is_named(tmp_path: Path, key: str, value: Any, said: str) -> None:
     assert said in refusal(tiny(tmp_path, metadata={key: value}))
 
 
 @pytest.mark.parametrize("key", ["model", "tokens", "token_type", "merges"])
-def test_missing_tokenizer_metadata(tmp_path: Path, key: str) -> None:
+def test_missing_tokenizer_metadata_is_named(tmp_path: Path, key: str) -> None:
     assert "tokenizer of tiny.gguf" in refusal(tiny(tmp_path, without=[f"tokenizer.ggml.{key}"]))
 
 
-def test_more_tokens_than_embeddings(tmp_path: Path) -> None:
+def test_more_tokens_than_embeddings_are_refused(tmp_path: Path) -> None:
     tokens = [f"t{index}" for index in range(400)]
     metadata = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [1] * 400}
     assert "400 tokens" in refusal(tiny(tmp_path, metadata=metadata))
 
 
-def test_tensors_that_are_not_understood(tmp_path: Path) -> None:
+def test_unknown_tensors_are_refused(tmp_path: Path) -> None:
     extra = {"blk.0.attn_q_norm.weight": np.ones(16, np.float32)}
     assert "attn_q_norm" in refusal(tiny(tmp_path, extra=extra))
 
 
-def test_a_block_type_that_is_not_read(tmp_path: Path) -> None:
+def test_an_unsupported_block_type_is_refused(tmp_path: Path) -> None:
     file = tiny(tmp_path)
     raw = file.read_bytes()
     for kind in (GGMLQuantizationType.I32, 40_000):  # a type that is no weight, and one that nobody knows
@@ -140,7 +139,7 @@ def _with_type(raw: bytes, name: bytes, kind: int) -> bytes:
     return raw[:at] + kind.to_bytes(4, "little") + raw[at + 4 :]
 
 
-def test_a_tensor_asked_for_but_not_there(tmp_path: Path) -> None:
+def test_reading_an_absent_tensor_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpecdecError, match="no tensor lm_head"):
         open_checkpoint(tiny(tmp_path)).tensor("lm_head.weight")
 
@@ -170,9 +169,9 @@ def test_damaged_headers_never_end_in_a_traceback(
 def test_a_part_of_a_split_file_under_another_name(tmp_path: Path) -> None:
     text = refusal(tiny(tmp_path, metadata={"split.count": 2, "split.no": 0}))
     assert "part 0 (from 0) of 2" in text
-    assert "keep the parts' names" in text
+    assert "keep the parts' original names" in text
 
 
-def test_an_empty_tensor(tmp_path: Path) -> None:
+def test_an_empty_tensor_is_refused(tmp_path: Path) -> None:
     file = write_one_tensor(tmp_path / "x.gguf", np.zeros((0, 32), np.float32), GGMLQuantizationType.F32)
     assert "empty" in refusal(file)

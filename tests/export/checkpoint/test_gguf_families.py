@@ -8,12 +8,11 @@ import pytest
 from support.families import FAMILIES, LONG_ROPE
 from support.gguf_files import write_gguf
 from support.graphs import GraphRunner
-from support.tiny import tiny_checkpoint
+from support.tiny import export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import open_checkpoint
 from specdec_onnx.export.checkpoint.gguf import read_whole
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.models.errors import SpecdecError
 
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(1, 380, 40)]
@@ -100,13 +99,13 @@ def test_gemma2_files_of_old_have_its_window(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "metadata", "said"),
     [
-        ("olmo2", {"olmo2.attention.sliding_window": 128}, "olmo2 is read without windows"),
+        ("olmo2", {"olmo2.attention.sliding_window": 128}, "olmo2 is supported without windows"),
         ("gemma3_text", {"gemma3.attention.sliding_window": 0}, "sliding_window is 0"),
         ("phi3", {"phi3.rope.dimension_count": 64}, "rope.dimension_count is 64"),
         (
             "phi3",
             {"phi3.rope.scaling.type": "longrope"},
-            "'longrope' without factors; linear and yarn are read",
+            "'longrope' without factors; linear and yarn are supported",
         ),
         ("granite", {"granite.logit_scale": "loud"}, "logit_scale is loud"),
         ("granite", {"granite.rope.dimension_count": 8}, "rope.dimension_count is 8"),

@@ -131,11 +131,11 @@ def test_without_bytes_what_is_unknown_is_one_unknown_token() -> None:
     assert found == [*reference("e", prefix=True), 0, TOKENS.index("e")]
 
 
-def test_the_facts_beside() -> None:
-    facts = GgufTokenizer("x", entries() | {"general.architecture": "gemma"}, 2000).facts()
-    assert facts.tokenizer_class == "PreTrainedTokenizerFast"
-    assert (facts.adds_space, facts.adds_bos) == (False, True)
-    assert [facts.added[index].special for index in (0, 1, 2, 3)] == [True, True, True, False]
+def test_the_settings_follow_the_family() -> None:
+    found = GgufTokenizer("x", entries() | {"general.architecture": "gemma"}, 2000)
+    assert found.kind.tokenizer_class == "PreTrainedTokenizerFast"
+    assert (found.kind.adds_space, found.adds_bos) == (False, True)
+    assert [found.added()[index].special for index in (0, 1, 2, 3)] == [True, True, True, False]
 
 
 CONTROL = ("<|user|>", "<|end|>", "<end_of_turn>", "<start_of_turn>")
@@ -158,7 +158,7 @@ def test_control_tokens_stored_as_other_types_are_control_tokens(kind: int) -> N
     user, end, end_of_turn, _ = range(len(TOKENS), len(TOKENS) + len(CONTROL))
     found = stored.build().encode("<|user|>the<|end|>", add_special_tokens=False).ids
     assert found == [user, *reference("the", prefix=True), end]
-    assert stored.facts().ends == right.facts().ends == (2, end, end_of_turn)
+    assert stored.ends == right.ends == (2, end, end_of_turn)
 
 
 def test_white_space_after_the_control_tokens_of_phi_3_is_no_text() -> None:
@@ -175,14 +175,14 @@ def test_white_space_after_the_control_tokens_of_phi_3_is_no_text() -> None:
 
 def test_files_that_name_no_bos_and_eos_have_them_where_sentencepiece_has() -> None:
     silent = {key: value for key, value in entries().items() if not key.endswith("_token_id")}
-    facts = GgufTokenizer("x", silent | {"general.architecture": "llama"}, 2000).facts()
-    assert facts.ids == {"bos": 1, "eos": 2, "unk": 0}
-    assert facts.ends == (2,)
+    found = GgufTokenizer("x", silent | {"general.architecture": "llama"}, 2000)
+    assert found.ids == {"bos": 1, "eos": 2, "unk": 0}
+    assert found.ends == (2,)
     types = [1 if index < 3 else kind for index, kind in enumerate(entries()["tokenizer.ggml.token_type"])]
-    assert GgufTokenizer("x", silent | {"tokenizer.ggml.token_type": types}, 2000).facts().ends == ()
+    assert GgufTokenizer("x", silent | {"tokenizer.ggml.token_type": types}, 2000).ends == ()
     short = {"tokens": ["a"], "token_type": [3], "scores": [0.0]}
     metadata = silent | {f"tokenizer.ggml.{key}": value for key, value in short.items()}
-    assert GgufTokenizer("x", metadata, 2000).facts().ids == {"unk": 0}
+    assert GgufTokenizer("x", metadata, 2000).ids == {"unk": 0}
 
 
 def test_stored_merges_are_followed_over_the_whole_text() -> None:

@@ -85,7 +85,7 @@ def test_the_kinds_do_differ() -> None:
         ("tekken", "(Foo)  BAR\n\n  e\u0301A", ["(Foo", ")", " ", " BAR", "\n\n", " ", " e\u0301", "A"]),
     ],
 )
-def test_how_the_cased_kinds_cut(kind: str, text: str, words: list[str]) -> None:
+def test_the_cased_kinds_split_words_at_capitals(kind: str, text: str, words: list[str]) -> None:
     found = KINDS[kind].pre_tokenizer().pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in found] == words
 
@@ -159,7 +159,7 @@ def test_control_tokens_stored_as_other_types_are_control_tokens(kind: int) -> N
     for name in ("gpt-2", "llama-bpe"):
         stored, right = rebuilt(name, token_type=types), rebuilt(name)
         assert ids(stored.build(), CHAT) == ids(right.build(), CHAT)
-        assert stored.facts().ends == right.facts().ends == (702, 700)
+        assert stored.ends == right.ends == (702, 700)
         assert all(token.special for token in stored.added().values())
         assert stored.build().to_str() == right.build().to_str()
 
@@ -173,8 +173,8 @@ def test_tokens_that_end_a_turn_are_known_by_their_spelling(end: str) -> None:
     found = rebuilt("gpt-2", tokens=tokens, token_type=types)
     assert ids(found.build(), f"a{end}b")[1] == 703
     assert found.build().decode([703]) == ""
-    assert (703 in found.facts().ends) is (end != "<|custom|>")
-    assert 703 in rebuilt("gpt-2", tokens=tokens, token_type=types, eot_token_id=703).facts().ends
+    assert (703 in found.ends) is (end != "<|custom|>")
+    assert 703 in rebuilt("gpt-2", tokens=tokens, token_type=types, eot_token_id=703).ends
 
 
 def test_an_end_that_a_file_names_is_a_control_token_though_its_spelling_is_not_known() -> None:
@@ -183,7 +183,7 @@ def test_an_end_that_a_file_names_is_a_control_token_though_its_spelling_is_not_
     assert ids(rebuilt("gpt-2", tokens=tokens, token_type=types).build(), "<STOP>") != [703]
     found = rebuilt("gpt-2", tokens=tokens, token_type=types, eos_token_id=703)
     assert ids(found.build(), "<STOP>") == [703]
-    assert found.facts().ends[0] == 703
+    assert found.ends[0] == 703
 
 
 def test_a_token_that_merges_make_is_text_whatever_it_looks_like() -> None:
@@ -194,7 +194,7 @@ def test_a_token_that_merges_make_is_text_whatever_it_looks_like() -> None:
     merges = ["E O", "< EO", "T >", "<EO T>", *base["tokenizer.ggml.merges"]]
     found = rebuilt("gpt-2", tokens=tokens, token_type=types, merges=merges)
     assert "<EOT>" not in {token.content for token in found.added().values()}
-    assert found.facts().ends == (702, 700)
+    assert found.ends == (702, 700)
 
 
 def test_pieces_of_html_do_not_end_an_answer() -> None:
@@ -203,7 +203,7 @@ def test_pieces_of_html_do_not_end_an_answer() -> None:
     tokens = [*base["tokenizer.ggml.tokens"], "</s>"]
     for kind, ends in ((1, (702, 700)), (4, (702, 700)), (3, (702, 700, 703))):
         types = [*base["tokenizer.ggml.token_type"], kind]
-        assert rebuilt("gpt-2", tokens=tokens, token_type=types).facts().ends == ends
+        assert rebuilt("gpt-2", tokens=tokens, token_type=types).ends == ends
 
 
 def test_a_word_that_is_a_token_is_not_merged() -> None:
@@ -261,14 +261,14 @@ def test_the_files_beside(tmp_path: Path) -> None:
 
 
 def test_further_ends_of_turn_are_listed() -> None:
-    facts = rebuilt("gpt-2", eot_token_id=65, eom_token_id=66, eos_token_id=700).facts()
-    assert facts.ends == (700, 65, 66, 702)
+    found = rebuilt("gpt-2", eot_token_id=65, eom_token_id=66, eos_token_id=700)
+    assert found.ends == (700, 65, 66, 702)
 
 
 def test_ids_out_of_range_are_no_tokens() -> None:
-    facts = rebuilt("gpt-2", bos_token_id=5000, eos_token_id=702).facts()
-    assert "bos" not in facts.ids
-    assert facts.ends == (702, 700)
+    found = rebuilt("gpt-2", bos_token_id=5000, eos_token_id=702)
+    assert "bos" not in found.ids
+    assert found.ends == (702, 700)
 
 
 def test_the_same_metadata_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_damaged_file_is_not_kept(
     hub: Hub, files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(hub, files)
-    monkeypatch.setattr(export_hub, "_sha256", lambda path: "0")
+    monkeypatch.setattr(export_hub, "sha256_of", lambda path: "0")
     with pytest.raises(SpecdecError, match="damaged"):
         fetch_repository(HubId(REPO), silent)
     assert not list((tmp_path / "cache").rglob("config.json"))
@@ -153,7 +153,7 @@ def test_refusals(hub: Hub, files: dict[str, bytes], monkeypatch: pytest.MonkeyP
         resolve("someone/other", "none", silent)
     with pytest.raises(SpecdecError, match="no such revision"):
         resolve(f"{REPO}@v9", "none", silent)
-    with pytest.raises(SpecdecError, match="no weights"):
+    with pytest.raises(SpecdecError, match="no supported weights"):
         resolve("someone/pickled", "none", silent)
     hub.gated.add(REPO)
     with pytest.raises(SpecdecError, match="gated"):

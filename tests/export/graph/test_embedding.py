@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from support.tiny import export_tiny
 
 from specdec_onnx.export.graph.builder import Graph, TensorFile
-from specdec_onnx.export.graph.vocabulary import add_embedding, bytes_loss
+from specdec_onnx.export.graph.vocabulary import add_embedding, rounding_loss
 from specdec_onnx.export.quality.report import read_report
 from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.runtime.model.device import session_options
@@ -51,16 +51,16 @@ def test_a_row_is_the_same_in_any_company(tmp_path: Path) -> None:
         np.testing.assert_array_equal(looked_up(tmp_path, table(), "w8a8", [token])[0][0], together[place])
 
 
-def test_chunks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, loss = looked_up(tmp_path, table(), "w8a8", [3, 299])[0], bytes_loss(table())
+def test_the_size_of_chunks_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, loss = looked_up(tmp_path, table(), "w8a8", [3, 299])[0], rounding_loss(table())
     data = (tmp_path / "data").read_bytes()
     monkeypatch.setattr("specdec_onnx.export.graph.vocabulary._CHUNK_ROWS", 7)
     np.testing.assert_array_equal(looked_up(tmp_path, table(), "w8a8", [3, 299])[0], whole)
     assert (tmp_path / "data").read_bytes() == data
-    assert bytes_loss(table()) == pytest.approx(loss)
+    assert rounding_loss(table()) == pytest.approx(loss)
 
 
-def test_finer_where_bytes_would_show(tmp_path: Path) -> None:
+def test_a_table_that_bytes_would_hurt_is_stored_finer(tmp_path: Path) -> None:
     """In the format that stands for the source, and where one channel drowns the others in every row."""
     loud = table()
     loud[:, 5] *= 50
@@ -76,8 +76,8 @@ def test_finer_where_bytes_would_show(tmp_path: Path) -> None:
 
 def test_the_loss_is_a_share_of_each_channel() -> None:
     steps = np.abs(table()).max(axis=1, keepdims=True) / 127
-    assert bytes_loss(table()) == pytest.approx(float(np.mean(steps**2)) / 12, rel=0.1)
-    assert bytes_loss(np.zeros((4, 8), np.float32)) == 0
+    assert rounding_loss(table()) == pytest.approx(float(np.mean(steps**2)) / 12, rel=0.1)
+    assert rounding_loss(np.zeros((4, 8), np.float32)) == 0
 
 
 def test_a_quantized_model_stores_a_byte_for_each_number(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 from support.tiny import export_tiny, export_tiny_pair, tiny_checkpoint
 
 from specdec_onnx.export.graph.half_cache import halve_cache
-from specdec_onnx.export.pipeline import Options, export_pair
+from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.spec import Options
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.models.pair import open_pair
@@ -56,10 +57,10 @@ def test_a_pair_is_exported_with_half_a_cache(tmp_path: Path) -> None:
     assert [2 * size for size in caches["fp16"]] == caches["fp32"]
 
 
-def test_a_ready_graph_keeps_its_cache(tmp_path: Path) -> None:
-    ready = export_tiny(tmp_path / "ready")
+def test_a_prebuilt_graph_keeps_its_cache(tmp_path: Path) -> None:
+    prebuilt = export_tiny(tmp_path / "prebuilt")
     with pytest.raises(SpecdecError, match="cache cannot be fp16"):
-        export_pair(ready, None, tmp_path / "out", Options(cache="fp16"))
+        export_pair(prebuilt, None, tmp_path / "out", Options(cache="fp16"))
 
 
 def test_speculation_with_halved_caches_equals_plain_decoding(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ import pytest
 from support.families import FAMILIES
 from support.graphs import GraphRunner
 from support.reference import reference_logits
-from support.tiny import tiny_checkpoint
-
-from specdec_onnx.export.pipeline import export_model
+from support.tiny import export_model, tiny_checkpoint
 
 TOKENS = [int(token) for token in np.random.default_rng(5).integers(0, 380, 40)]
 LLAMA3 = {

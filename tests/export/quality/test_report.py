@@ -7,14 +7,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from support.gguf_files import write_gguf
 from support.graphs import GraphRunner
-from support.tiny import export_tiny, tiny_checkpoint
+from support.tiny import export_model, export_tiny, tiny_checkpoint
 
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality import measure
 from specdec_onnx.export.quality.measure import Quality, compare, forward_cost_ms, text_tokens
 from specdec_onnx.export.quality.report import read_report, render, size_by_part
+from specdec_onnx.export.spec import Options
 from specdec_onnx.models.folder import ModelFolder, open_model
 
 MEASURED = {"forward_cost_ms", "kl_mean", "top1_agreement", "quality_reference", "quality_tokens"}
@@ -26,7 +28,7 @@ def quality(folder: Path, source: Path, count: int = 100) -> Quality:
     return compare(GraphRunner(source).logits(tokens), open_model(folder))
 
 
-def test_sizes_add_up(tmp_path: Path) -> None:
+def test_sizes_of_parts_add_up_to_the_data_file(tmp_path: Path) -> None:
     folder = export_tiny(tmp_path / "model", format="fp32", tie_word_embeddings=False)
     sizes = read_report(folder)["size_bytes"]
     assert sizes["embedding"] == sizes["head"] == 384 * 64 * 4
@@ -64,7 +66,7 @@ def test_finer_formats_score_better(tmp_path: Path) -> None:
     assert fine.top1_agreement > coarse.top1_agreement
 
 
-def test_divergence_by_its_definition(tmp_path: Path) -> None:
+def test_divergence_follows_its_definition(tmp_path: Path) -> None:
     first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     tokens = text_tokens(open_model(first), 3)
     p, q = (GraphRunner(folder).logits(tokens).astype(np.float64) for folder in (first, second))
@@ -114,7 +116,7 @@ def test_models_take_turns_and_the_fastest_counts(tmp_path: Path, monkeypatch: p
     assert asked == list("ababab")
 
 
-def test_measured_report_of_a_pair(tmp_path: Path) -> None:
+def test_a_measured_pair_reports_costs_quality_and_speed_up(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint()
     folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", Options(trim=300), measure=True)
     report = read_report(folder)
@@ -143,7 +145,7 @@ def test_measured_report_of_a_pair(tmp_path: Path) -> None:
         assert words in texts
 
 
-def test_perplexity_by_its_definition(tmp_path: Path) -> None:
+def test_perplexity_follows_its_definition(tmp_path: Path) -> None:
     first, second = (export_tiny(tmp_path / str(seed), seed=seed) for seed in (0, 1))
     tokens = text_tokens(open_model(first), 90)
     found = quality(second, first, 90)
@@ -163,7 +165,18 @@ def test_a_report_is_shown_later(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "report.json" in capsys.readouterr().err
 
 
-def test_report_without_measuring(tmp_path: Path) -> None:
+def test_a_report_without_measuring_has_only_sizes(tmp_path: Path) -> None:
     report = read_report(export_tiny(tmp_path / "model", format="int4"))
     assert not MEASURED & set(report)
     assert "int4-32" in render(report)
+
+
+def test_a_gguf_file_without_a_pre_tokenizer_is_noted_in_the_report(tmp_path: Path) -> None:
+    named = write_gguf(tmp_path / "named.gguf", tiny_checkpoint("llama"))
+    silent = write_gguf(tmp_path / "silent.gguf", tiny_checkpoint("llama"), without=["tokenizer.ggml.pre"])
+    pair = export_pair(silent, silent, tmp_path / "pair", Options(trim=None))
+    for role in ("target", "draft"):
+        assert f"\n{role}: the GGUF file names no pre-tokenizer" in render(read_report(pair))
+    alone = export_model(silent, tmp_path / "alone", format="fp32")
+    assert "model: the GGUF file names no pre-tokenizer" in render(read_report(alone))
+    assert "pre-tokenizer" not in render(read_report(export_model(named, tmp_path / "m", format="fp32")))

@@ -69,7 +69,7 @@ def test_w8a8_rows_never_meet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inner", [1, 64, 67])
-def test_w8a8_survives_zeros(inner: int, tmp_path: Path) -> None:
+def test_w8a8_multiplies_zeros(inner: int, tmp_path: Path) -> None:
     x, weight = random(5, 3, inner), random(6, 32, inner)
     x[1], weight[7] = 0, 0
     product = multiply(tmp_path, parse_format("w8a8"), x, weight)
@@ -83,7 +83,7 @@ def test_w8a8_survives_zeros(inner: int, tmp_path: Path) -> None:
     [("fp32", 1e-6), ("w8a8", 0.02), ("int8", 0.02), ("int4", 0.2), ("int4-16", 0.2), ("int4-128", 0.25)],
 )
 @pytest.mark.parametrize("inner", [256, 144])
-def test_close_to_float(format: str, error: float, inner: int, tmp_path: Path) -> None:
+def test_every_format_stays_close_to_float(format: str, error: float, inner: int, tmp_path: Path) -> None:
     """Also where the last block is not full."""
     x, weight = random(7, 4, inner), random(8, 64, inner)
     exact = x @ weight.T
@@ -91,7 +91,7 @@ def test_close_to_float(format: str, error: float, inner: int, tmp_path: Path) -
     assert np.linalg.norm(product - exact) / np.linalg.norm(exact) < error
 
 
-def test_stripes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_stripes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = random(9, 2, 160), random(10, 70, 160)
     for format in map(parse_format, ("fp32", "w8a8", "int4", "int8")):
         monkeypatch.setattr("specdec_onnx.export.quantization.linear._STRIPE_BYTES", 1 << 30)
@@ -101,7 +101,7 @@ def test_stripes_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert (tmp_path / "whole" / "data").read_bytes() == (tmp_path / "parts" / "data").read_bytes()
 
 
-def test_names() -> None:
+def test_formats_are_named_as_people_write_them() -> None:
     assert parse_format("int4", block=128).name == "int4-128"
     assert parse_format("int4-64", block=128).name == "int4-64"
     assert parse_format("int8", block=128).name == "int8-32"
@@ -109,6 +109,6 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("text", ["int5", "int4-31", "q4_k", "", "W8A8 "])
-def test_unknown_format(text: str) -> None:
+def test_an_unknown_format_is_refused(text: str) -> None:
     with pytest.raises(SpecdecError, match="unknown format"):
         parse_format(text)

@@ -10,20 +10,19 @@ import pytest
 from numpy.typing import NDArray
 from support.graphs import GraphRunner
 from support.reference import reference_logits
-from support.tiny import TinyCheckpoint, tiny_checkpoint
+from support.tiny import TinyCheckpoint, export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint.weights import Layer, Weights
 from specdec_onnx.export.cli import build_parser
 from specdec_onnx.export.graph.architecture import read_architecture
-from specdec_onnx.export.graph.transformer import Block
-from specdec_onnx.export.pipeline import export_model
-from specdec_onnx.export.quality.measure import FedGraph, FloatModel, compare, text_tokens
+from specdec_onnx.export.graph.transformer import LayerBuilder
+from specdec_onnx.export.quality.float_model import FedGraph, FloatModel
+from specdec_onnx.export.quality.measure import compare, text_tokens
 from specdec_onnx.export.quality.report import read_report
-from specdec_onnx.export.quantization import calibration
-from specdec_onnx.export.quantization import calibration as corpus
+from specdec_onnx.export.quantization import calibration, linear
 from specdec_onnx.export.quantization.calibration import CalibratedWeights
 from specdec_onnx.export.quantization.linear import Int4, RowwiseInt8
-from specdec_onnx.export.quantization.smoothing import choose
+from specdec_onnx.export.quantization.smoothing import best_smoothing
 from specdec_onnx.models.folder import open_model
 
 Array = NDArray[np.float32]
@@ -51,7 +50,7 @@ def loud_checkpoint(family: str = "qwen2", **sizes: Any) -> TinyCheckpoint:
 
 
 def run(model: FloatModel, weights: Weights, tokens: NDArray[np.int64]) -> Array:
-    """Hidden states behind all layers, and the final norm's weight and head applied by hand."""
+    """Hidden states after all layers, and the final norm's weight and head applied by hand."""
     x = weights.embedding()[tokens]
     residual = np.zeros_like(x)
     for index in range(2):
@@ -84,7 +83,7 @@ def test_folding_changes_nothing_in_float(format: Any, family: str, sizes: dict[
 
 def test_heads_that_share_a_value_share_its_scales() -> None:
     rows, weight = random(1, 60, 48) * np.linspace(1, 30, 48, dtype=np.float32), random(2, 32, 48)
-    scales = choose(RowwiseInt8(), rows, weight, (3, 8)).scales.reshape(2, 3, 8)
+    scales = best_smoothing(RowwiseInt8(), rows, weight, (3, 8)).scales.reshape(2, 3, 8)
     assert (scales == scales[:, :1]).all()
     assert len(np.unique(scales)) > 8
 
@@ -93,15 +92,15 @@ def test_heads_that_share_a_value_share_its_scales() -> None:
 def test_a_loud_channel_is_made_quiet(format: Any) -> None:
     rows, weight = random(3, 100, 64), random(4, 40, 64)
     rows[:, 7] *= 60
-    found = choose(format, rows, weight)
+    found = best_smoothing(format, rows, weight)
     assert found.rule != "none"
     assert found.after < 0.5 * found.before
     assert found.scales[7] > 2 * np.median(found.scales)
 
 
 @pytest.mark.parametrize("rows", [np.zeros((20, 16)), np.ones((1, 16)), np.eye(16)[:3]])
-def test_strange_rows(rows: Array) -> None:
-    found = choose(RowwiseInt8(), rows.astype(np.float32), random(5, 8, 16))
+def test_strange_rows_give_usable_scales(rows: Array) -> None:
+    found = best_smoothing(RowwiseInt8(), rows.astype(np.float32), random(5, 8, 16))
     assert np.isfinite(found.scales).all() and (found.scales > 0).all()
 
 
@@ -123,17 +122,17 @@ def test_a_layer_without_a_norm_before_it_is_left_alone() -> None:
         pass
 
     checkpoint = loud_checkpoint()
-    look = read_architecture(checkpoint.config)
-    weights = BareCalibrated(checkpoint, look, RowwiseInt8(), TOKENS)
+    architecture = read_architecture(checkpoint.config)
+    weights = BareCalibrated(checkpoint, architecture, RowwiseInt8(), TOKENS)
     weights.embedding()
-    smoothed, bare = weights.layer(0), Bare(checkpoint, look).layer(0)
+    smoothed, bare = weights.layer(0), Bare(checkpoint, architecture).layer(0)
     assert smoothed.input_norm is None
-    queries = look.heads * look.head_dim
+    queries = architecture.heads * architecture.head_dim
     np.testing.assert_array_equal(smoothed.qkv[:queries], bare.qkv[:queries])
     assert weights.choices["layer.0.qkv"].rule == "none"
     graph = FedGraph()
     graph.feed("x", weights._x)
-    assert Block(graph, look, RowwiseInt8(), 40).norm("x", "", None, "nothing") == ("x", "x")
+    assert LayerBuilder(graph, architecture, RowwiseInt8(), 40).norm("x", "", None, "nothing") == ("x", "x")
 
 
 def test_smoothing_is_the_default_and_brings_the_export_closer(tmp_path: Path) -> None:
@@ -155,50 +154,48 @@ def test_smoothing_is_the_default_and_brings_the_export_closer(tmp_path: Path) -
 def test_layers_that_stay_bad_keep_float_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = loud_checkpoint()
     choices = CalibratedWeights(checkpoint, read_architecture(checkpoint.config), RowwiseInt8(), TOKENS)
-    assert choices.spared == []
+    assert choices.float_activations == []
     reference = export_model(checkpoint, tmp_path / "fp32", format="fp32")
     logits = GraphRunner(reference).logits(text_tokens(open_model(reference), 120))
     found = {}
     for name, tolerated in (("none", 1.0), ("all", 0.0)):
-        monkeypatch.setattr(calibration, "TOLERATED_ERROR", tolerated)
+        monkeypatch.setattr(linear, "TOLERATED_ERROR", tolerated)
         folder = export_model(checkpoint, tmp_path / name)
         products = [node.op_type for node in onnx.load(folder / "onnx/model.onnx").graph.node]
-        spared = read_report(folder)["calibration"].get("float_activations", [])
+        in_float = read_report(folder)["calibration"].get("float_activations", [])
         found[name] = [products.count(kind) for kind in ("MatMulIntegerToFloat", "MatMulNBits")]
-        found[name] += [len(spared), compare(logits, open_model(folder)).kl_mean]
+        found[name] += [len(in_float), compare(logits, open_model(folder)).kl_mean]
     assert found["none"][:3] == [9, 0, 0]
     assert found["all"][:3] == [0, 9, 9]
     assert found["all"][3] < found["none"][3]
 
 
-def test_the_switch() -> None:
+def test_smoothing_can_be_switched_off() -> None:
     assert build_parser().parse_args(["x", "-o", "y", "--no-smoothing"]).no_smoothing
     assert not build_parser().parse_args(["x", "-o", "y"]).no_smoothing
 
 
-def test_calibration_text(tmp_path: Path) -> None:
+def test_calibration_text_has_code_and_conversations(tmp_path: Path) -> None:
     model = open_model(
         export_model(tiny_checkpoint(max_position_embeddings=4096), tmp_path / "m", format="fp32")
     )
-    rows = corpus.segments(model)
-    assert rows.shape == (corpus.SEGMENTS, corpus.LENGTH)
-    np.testing.assert_array_equal(rows, corpus.segments(model))
+    rows = calibration.segments(model)
+    assert rows.shape == (calibration.SEGMENTS, calibration.LENGTH)
+    np.testing.assert_array_equal(rows, calibration.segments(model))
     texts = [model.tokenizer.decode(list(map(int, row)), skip_special=False) for row in rows]
     assert "while childpos < endpos:" in texts[0] and "<|im_start|>assistant" in texts[2]
 
 
-def test_calibration_text_without_the_library_s_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibration_text_needs_no_library_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_model(export_model(tiny_checkpoint(), tmp_path / "m", format="fp32"))
 
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(corpus, "import_module", missing)
-    assert corpus.segments(model).shape == (corpus.SEGMENTS, corpus.LENGTH)
+    monkeypatch.setattr(calibration, "import_module", missing)
+    assert calibration.segments(model).shape == (calibration.SEGMENTS, calibration.LENGTH)
 
 
 def test_a_short_context_shortens_the_texts(tmp_path: Path) -> None:
     folder = export_model(tiny_checkpoint(), tmp_path / "m", context=24)
-    assert corpus.segments(open_model(folder)).shape == (corpus.SEGMENTS, 24)
+    assert calibration.segments(open_model(folder)).shape == (calibration.SEGMENTS, 24)

@@ -7,16 +7,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.graphs import GraphRunner
-from support.tiny import TinyCheckpoint, export_tiny, tiny_checkpoint
+from support.tiny import TinyCheckpoint, export_model, export_tiny, tiny_checkpoint
 
-from specdec_onnx.export.checkpoint.layer_subset import Shortened, shortened_config
+from specdec_onnx.export import layer_pruning
 from specdec_onnx.export.cli import main
 from specdec_onnx.export.graph.architecture import read_architecture
-from specdec_onnx.export.layer_pruning import Answers, Dropped, agreements, choose
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
-from specdec_onnx.export.quality.measure import FloatModel
+from specdec_onnx.export.layer_pruning import (
+    AnsweredTexts,
+    Dropped,
+    LayerSubset,
+    TokenCost,
+    agreements,
+    choose_layers,
+    subset_config,
+)
+from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.quality.float_model import FloatModel
 from specdec_onnx.export.quality.report import decisions, read_report
+from specdec_onnx.export.quantization.linear import parse_format
+from specdec_onnx.export.spec import ModelSpec, Options
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import open_pair
 from specdec_onnx.runtime.engine import load
 
@@ -33,7 +44,7 @@ def with_an_idle_layer(layers: int = 3) -> TinyCheckpoint:
 
 
 def test_layers_are_renumbered() -> None:
-    short = Shortened(tiny_checkpoint(num_hidden_layers=4), (0, 3))
+    short = LayerSubset(tiny_checkpoint(num_hidden_layers=4), (0, 3))
     assert short.config["num_hidden_layers"] == 2
     ours = {name for name in short.names() if name.startswith("model.layers.")}
     assert {name.split(".")[2] for name in ours} == {"0", "1"}
@@ -41,7 +52,6 @@ def test_layers_are_renumbered() -> None:
     whole = tiny_checkpoint(num_hidden_layers=4)
     np.testing.assert_array_equal(short.tensor(name.format(1)), whole.tensor(name.format(3)))
     assert short.shape(name.format(1)) == (64, 96)
-    assert short.block_type(name.format(1)) == "F32"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +66,7 @@ def test_layers_are_renumbered() -> None:
 def test_every_layer_keeps_its_span(family: str, sizes: dict[str, object]) -> None:
     config = tiny_checkpoint(family, num_hidden_layers=6, **sizes).config
     kept = (0, 2, 3, 5)
-    whole, short = read_architecture(config), read_architecture(shortened_config(config, kept))
+    whole, short = read_architecture(config), read_architecture(subset_config(config, kept))
     assert short.spans == tuple(whole.spans[index] for index in kept)
 
 
@@ -84,7 +94,7 @@ def test_a_shortened_draft_drafts(tmp_path: Path) -> None:
     assert engine.last.statistics.accepted > 0
 
 
-def test_agreements_by_their_definition() -> None:
+def test_agreements_follow_their_definition() -> None:
     draft, random = tiny_checkpoint(num_hidden_layers=3), np.random.default_rng(1)
     texts = [(random.integers(0, 380, 7).tolist(), random.integers(0, 380, n).tolist()) for n in (30, 22)]
     whole = FloatModel(draft)
@@ -94,7 +104,7 @@ def test_agreements_by_their_definition() -> None:
     sets = [Dropped(), Dropped([0]), Dropped([2]), Dropped([0, 2]), Dropped([1, 2])]
     ids = np.arange(0, 384, 2)
     for kept_ids in (None, ids):
-        found = agreements(draft, Answers.of(texts), sets, kept_ids)
+        found = agreements(draft, AnsweredTexts.of(texts), sets, kept_ids)
         assert set(found) == set(sets)
         for dropped, share in found.items():
             assert share == pytest.approx(_agreement(draft, texts, dropped, kept_ids))
@@ -116,7 +126,7 @@ def _agreement(
     dropped: Dropped,
     kept_ids: np.ndarray[tuple[int], np.dtype[np.int64]] | None,
 ) -> float:
-    model = FloatModel(Shortened(draft, [index for index in range(3) if index not in dropped]))
+    model = FloatModel(LayerSubset(draft, [index for index in range(3) if index not in dropped]))
     hits = []
     for prompt, answer in texts:
         rows = model.logits([*prompt, *answer])[len(prompt) - 1 : -1]
@@ -136,8 +146,8 @@ LOSSES = {0: 0.5, 1: 0.02, 2: 0.01, 3: 0.3, 4: 0.04, 5: 0.2}
 
 
 def test_a_number_takes_the_least_missed_layers() -> None:
-    assert choose(6, 3, measured(LOSSES), lambda acceptance, layers: 1.0).dropped == {1, 2, 4}  # type: ignore[arg-type]
-    assert choose(6, 6, measured(LOSSES), lambda acceptance, layers: 1.0).dropped == set()  # type: ignore[arg-type]
+    assert choose_layers(6, 3, measured(LOSSES), lambda acceptance, layers: 1.0).dropped == {1, 2, 4}  # type: ignore[arg-type]
+    assert choose_layers(6, 6, measured(LOSSES), lambda acceptance, layers: 1.0).dropped == set()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -147,32 +157,74 @@ def test_auto_drops_what_pays(price: float, dropped: set[int]) -> None:
     def speed(acceptance: float, layers: int) -> float:
         return 1 + acceptance - price * layers
 
-    assert choose(6, "auto", measured(LOSSES), speed).dropped == dropped  # type: ignore[arg-type]
+    assert choose_layers(6, "auto", measured(LOSSES), speed).dropped == dropped  # type: ignore[arg-type]
 
 
 def test_auto_never_drops_more_than_half() -> None:
-    found = choose(1, "auto", measured(LOSSES), lambda acceptance, layers: 9.0 - layers)  # type: ignore[arg-type]
+    found = choose_layers(1, "auto", measured(LOSSES), lambda acceptance, layers: 9.0 - layers)  # type: ignore[arg-type]
     assert found.dropped == set()
 
 
-def test_more_layers_than_there_are(tmp_path: Path) -> None:
+def test_keeping_more_layers_than_there_are_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecdecError, match="cannot keep 4 layers"):
         export_pair(tiny_checkpoint(), with_an_idle_layer(), tmp_path / "pair", Options(draft_layers=4))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_ready_graph_keeps_its_layers(tmp_path: Path) -> None:
-    ready = export_tiny(tmp_path / "ready")
+def test_a_prebuilt_graph_keeps_its_layers(tmp_path: Path) -> None:
+    prebuilt = export_tiny(tmp_path / "prebuilt")
     with pytest.raises(SpecdecError, match="cannot be shortened"):
-        export_pair(tiny_checkpoint(), ready, tmp_path / "pair", Options(draft_layers=1))
+        export_pair(tiny_checkpoint(), prebuilt, tmp_path / "pair", Options(draft_layers=1))
 
 
-def test_no_draft_to_shorten(tmp_path: Path) -> None:
+def test_layers_of_no_draft_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecdecError, match="no draft"):
         export_pair(tiny_checkpoint(), None, tmp_path / "out", Options(draft_layers="auto"))
 
 
-def test_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_layer_count_is_a_number_or_auto(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["x.gguf", "-o", "out", "--draft-layers", "some"])
     assert "positive whole number" in capsys.readouterr().err
+
+
+SPEC = ModelSpec(parse_format("int4"))
+
+
+def token_cost(
+    layers: int, costs: dict[int, float], work: Path, monkeypatch: pytest.MonkeyPatch
+) -> TokenCost:
+    def measured(models: list[ModelFolder], widths: tuple[int, ...]) -> list[dict[int, float]]:
+        return [{1: costs[model.config["num_hidden_layers"]]} for model in models]
+
+    monkeypatch.setattr(layer_pruning, "steady_cost_ms", measured)
+    return TokenCost(tiny_checkpoint(num_hidden_layers=layers), SPEC, work)
+
+
+@pytest.mark.parametrize(
+    ("layers", "costs", "expected"),
+    [
+        (24, {6: 5.0, 12: 8.0}, 14.0),
+        (2, {1: 3.0, 2: 4.0}, 4.0),
+        (4, {1: 3.0, 2: 4.0}, 6.0),
+        (1, {1: 3.0}, 3.0),
+    ],
+)
+def test_the_cost_of_a_token_is_a_line_through_two_measured_models(
+    layers: int,
+    costs: dict[int, float],
+    expected: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert token_cost(layers, costs, tmp_path, monkeypatch)(layers) == pytest.approx(expected)
+
+
+def test_noise_never_makes_depth_cheaper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = token_cost(24, {6: 5.0, 12: 4.0}, tmp_path, monkeypatch)
+    assert token(24) == token(12) == token(1) == 5.0
+
+
+def test_measured_models_leave_nothing(tmp_path: Path) -> None:
+    assert TokenCost(tiny_checkpoint(num_hidden_layers=4), SPEC, tmp_path)(4) > 0
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from support.tiny import tiny_checkpoint
 
 from specdec_onnx.export.checkpoint.weights import Weights
 from specdec_onnx.export.graph.architecture import read_architecture
-from specdec_onnx.export.quality.measure import FloatModel
+from specdec_onnx.export.quality.float_model import FloatModel
 from specdec_onnx.models.errors import SpecdecError
 
 TOKENS = [int(token) for token in np.random.default_rng(8).integers(0, 380, 30)]
@@ -24,7 +24,7 @@ TOKENS = [int(token) for token in np.random.default_rng(8).integers(0, 380, 30)]
         ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "hidden_size": 128}),
     ],
 )
-def test_float_model_equals_numpy(family: str, sizes: dict[str, Any]) -> None:
+def test_the_float_model_equals_numpy(family: str, sizes: dict[str, Any]) -> None:
     checkpoint = tiny_checkpoint(family, seed=6, **sizes)
     expected = reference_logits(checkpoint.config, checkpoint.tensors, TOKENS)
     np.testing.assert_allclose(FloatModel(checkpoint).logits(TOKENS), expected, atol=1e-4)
@@ -53,7 +53,7 @@ def test_several_texts_at_once_and_what_their_linear_layers_read() -> None:
     np.testing.assert_allclose(read["down"] @ layer.down.T, together, atol=1e-4)
 
 
-def test_unreadable_checkpoint() -> None:
+def test_a_checkpoint_of_an_unknown_family_is_refused() -> None:
     checkpoint = tiny_checkpoint()
     with pytest.raises(SpecdecError, match="mamba"):
         FloatModel(replace(checkpoint, config={**checkpoint.config, "model_type": "mamba"}))

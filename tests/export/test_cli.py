@@ -32,7 +32,7 @@ def run(*words: object) -> int:
     return cli.main([str(word) for word in words])
 
 
-def test_a_pair(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_and_a_draft_become_a_pair(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = files / "pair"
     assert (
         run(
@@ -57,7 +57,9 @@ def test_a_pair(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "100 %" in said.err
 
 
-def test_a_single_model_without_measuring(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_model_is_exported_without_measuring(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = files / "model"
     assert (
         run(files / "big.gguf", "-o", out, "--target-format", "int4-64", "--context", 100, "--no-measure")
@@ -119,7 +121,7 @@ def test_a_format_is_checked_before_anything_is_fetched(
     assert "unknown format 'int5'" in capsys.readouterr().err
 
 
-def test_an_empty_folder_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_name_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run("big.gguf", "-o", "")
     assert caught.value.code == 2
@@ -131,7 +133,7 @@ def test_an_interrupt_is_quiet(files: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specdec_onnx.export.graph.transformer._Decoder._head", interrupt)
+    monkeypatch.setattr("specdec_onnx.export.graph.transformer._DecoderBuilder._head", interrupt)
     assert run(files / "big.gguf", "-o", files / "out") == 130
     assert not (files / "out").exists()
     assert not list(files.glob(".out*"))
@@ -176,7 +178,9 @@ def test_messages_and_reports_show_control_characters(capsys: pytest.CaptureFixt
         ("inspect nowhere", "2>&-", 2, ""),
     ],
 )
-def test_no_place_for_the_output(words: str, redirection: str, code: int, said: str, files: Path) -> None:
+def test_output_that_cannot_be_written_ends_without_a_traceback(
+    words: str, redirection: str, code: int, said: str, files: Path
+) -> None:
     assert run(files / "big.gguf", "-o", files / "model", "--no-measure") == 0
     program = f"{sys.executable} -m specdec_onnx.export.cli {words.format(files / 'model')}"
     line = f"{program} {redirection}"

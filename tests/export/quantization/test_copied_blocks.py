@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from support.gguf_files import write_gguf
 from support.graphs import GraphRunner
 from support.reference import reference_logits
-from support.tiny import TinyCheckpoint, tiny_checkpoint
+from support.tiny import TinyCheckpoint, export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
 from specdec_onnx.export.checkpoint.gguf_file import PLAIN, read_blocks
-from specdec_onnx.export.pipeline import Options, export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality.report import read_report, render
 from specdec_onnx.export.quantization.linear import Blocks, quantize_blocks, stack
+from specdec_onnx.export.spec import Options
 
 Matrix = NDArray[np.float32]
 TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 380, 20)]
@@ -69,10 +70,10 @@ def test_weights_are_what_the_file_holds(tmp_path: Path, family: str, kind: str,
             np.testing.assert_array_equal(found[f"layer.{index}.{name}"], values)
     np.testing.assert_array_equal(found["logits"], rounded(tiny, block, "lm_head"))
     report = read_report(folder)
-    assert report["carried_tensors"] == LINEARS + 1
+    assert report["copied_tensors"] == LINEARS + 1
     assert "15 tensors" in render(report)
     if format == "int4":
-        assert report["calibration"]["rules"] == {"carried over": 9}
+        assert report["calibration"]["rules"] == {"copied": 9}
 
 
 @pytest.mark.parametrize(("kind", "format"), BOTH)
@@ -81,21 +82,21 @@ def test_it_is_no_farther_from_the_file_than_rounding_anew(tmp_path: Path, kind:
     read = open_checkpoint(file)
     floats = TinyCheckpoint(read.config, {name: read.tensor(name) for name in read.names()})
     expected, lost = reference_logits(read.config, floats.tensors, TOKENS), []
-    for source, name in ((file, "carried"), (floats, "anew")):
+    for source, name in ((file, "copied"), (floats, "anew")):
         logits = GraphRunner(export_model(source, tmp_path / name, format=format)).logits(TOKENS)
         lost.append(float(np.linalg.norm(logits - expected) / np.linalg.norm(expected)))
     assert lost[0] < 0.04
     assert lost[0] <= lost[1] * (1 + 1e-6)  # rounding anew may find the very integers of the file
 
 
-def test_a_stack_is_carried_as_a_whole_or_not(tmp_path: Path) -> None:
+def test_a_stack_is_copied_as_a_whole_or_not(tmp_path: Path) -> None:
     tiny = tiny_checkpoint("llama")
     kinds = {"attn_v": Kind.Q8_0, "ffn_down": Kind.Q4_1, "blk.1.ffn_up": Kind.F16}
     file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0, kinds=kinds)
     folder = export_model(file, tmp_path / "m", format="int4")
     report = read_report(folder)
-    assert report["carried_tensors"] == 2 + 2 + 1  # output twice, gate and up of one layer, the tied head
-    assert report["calibration"]["rules"]["carried over"] == 2 + 1 + 1
+    assert report["copied_tensors"] == 2 + 2 + 1  # output twice, gate and up of one layer, the tied head
+    assert report["calibration"]["rules"]["copied"] == 2 + 1 + 1
     gates = [f"model.layers.0.mlp.{name}_proj" for name in ("gate", "up")]
     found = stored_weights(folder)
     np.testing.assert_array_equal(found["layer.0.gate_up"], rounded(tiny, Kind.Q4_0, *gates))
@@ -109,11 +110,11 @@ def test_a_stack_is_carried_as_a_whole_or_not(tmp_path: Path) -> None:
 def test_other_grids_are_rounded_anew(tmp_path: Path, kind: str, format: str) -> None:
     file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind[kind])
     report = read_report(export_model(file, tmp_path / "m", format=format))
-    assert report["carried_tensors"] == 0
-    assert "carried" not in render(report)
+    assert report["copied_tensors"] == 0
+    assert "copied" not in render(report)
 
 
-def test_a_trimmed_head_is_carried_too(tmp_path: Path) -> None:
+def test_a_trimmed_head_is_copied_too(tmp_path: Path) -> None:
     tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
     file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0)
     options = Options(target_format="int8", draft_format="int4-32", trim=300)
@@ -121,7 +122,7 @@ def test_a_trimmed_head_is_carried_too(tmp_path: Path) -> None:
     head = rounded(tiny, Kind.Q4_0, "lm_head")
     np.testing.assert_array_equal(stored_weights(pair / "draft")["trimmed_logits"][:300], head[:300])
     report = read_report(pair)
-    assert (report["target"]["carried_tensors"], report["draft"]["carried_tensors"]) == (0, LINEARS + 1)
+    assert (report["target"]["copied_tensors"], report["draft"]["copied_tensors"]) == (0, LINEARS + 1)
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_every_byte_is_understood(kind: str) -> None:
     assert blocks.packed().nbytes == 64 * 128 * blocks.bits // 8
 
 
-def test_blocks_by_rows_and_times() -> None:
+def test_blocks_are_cut_stacked_and_scaled() -> None:
     weight = np.random.default_rng(2).standard_normal((6, 64)).astype(np.float32)
     whole = quantize_blocks(weight, 32)
     halves: list[Blocks] = [whole.rows(slice(0, 3)), whole.rows(np.array([3, 4, 5]))]

@@ -10,7 +10,6 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from specdec_onnx.export.pipeline import export_model
 from specdec_onnx.export.portable import rewrite_linears
 from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.models.errors import SpecdecError
@@ -51,7 +50,9 @@ def outputs(path: Path) -> Any:
 
 
 @pytest.mark.parametrize(("format", "error"), [("fp32", 1e-6), ("int8", 0.03), ("w8a8", 0.05), ("int4", 0.3)])
-def test_rewritten(traced: Path, tmp_path: Path, format: str, error: float) -> None:
+def test_linear_layers_are_replaced_and_the_rest_stays(
+    traced: Path, tmp_path: Path, format: str, error: float
+) -> None:
     (tmp_path / "out").mkdir()
     sizes = rewrite_linears(traced, tmp_path / "out", parse_format(format))
     expected, found = outputs(traced), outputs(tmp_path / "out" / "model.onnx")
@@ -63,8 +64,10 @@ def test_rewritten(traced: Path, tmp_path: Path, format: str, error: float) -> N
     assert "y" in [node.output[0] for node in graph.graph.node if node.op_type == "MatMul"]
 
 
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from support.tiny import tiny_checkpoint
+def test_without_the_extra_the_portable_graph_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from support.tiny import export_model, tiny_checkpoint
 
     monkeypatch.setitem(sys.modules, "optimum.exporters.onnx", None)
     with pytest.raises(SpecdecError, match="optimum extra") as caught:

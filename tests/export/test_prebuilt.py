@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from support.tiny import export_tiny, tiny_checkpoint
+from support.tiny import export_model, export_tiny, tiny_checkpoint
 
 from specdec_onnx.export import sources
 from specdec_onnx.export.cli import main
-from specdec_onnx.export.pipeline import export_model, export_pair
+from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality.report import read_report, render
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
@@ -63,14 +63,14 @@ def symbolic_hub_layout(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("layout", [hub_layout, genai_layout, symbolic_hub_layout])
-def test_repacked_whole(layout: object, tmp_path: Path) -> None:
+def test_a_prebuilt_folder_is_repacked_whole(layout: object, tmp_path: Path) -> None:
     out = export_model(layout(tmp_path / "theirs"), tmp_path / "ours")  # type: ignore[operator]
     same = export_tiny(tmp_path / "again", format="int4")
     tokens = list(range(5, 25))
     theirs, ours = (Decoder.open(open_model(folder), capacity=32).forward(tokens) for folder in (out, same))
     np.testing.assert_array_equal(theirs, ours)
     model = open_model(out)
-    assert model.facts["format"] == "ready"
+    assert model.facts["format"] == "prebuilt"
     assert len(model.facts["source"]["sha256"]) == 64
     decoder = json.loads((out / "genai_config.json").read_text())["model"]["decoder"]
     assert decoder["filename"] == "onnx/model.onnx"
@@ -78,8 +78,8 @@ def test_repacked_whole(layout: object, tmp_path: Path) -> None:
     load(out).generate("tea", max_new_tokens=3)
 
 
-def test_target_and_draft_from_different_sources(tmp_path: Path) -> None:
-    """A ready target and a draft of our own making, through the command line."""
+def test_target_and_draft_may_both_be_prebuilt(tmp_path: Path) -> None:
+    """A prebuilt target and a draft of our own making, through the command line."""
     target = hub_layout(tmp_path / "target", num_hidden_layers=3)
     draft = hub_layout(tmp_path / "draft")
     assert main([str(target), "--draft", str(draft), "-o", str(tmp_path / "pair")]) == 0
@@ -182,7 +182,7 @@ def without_cache(folder: Path) -> None:
     ("spoil", "message"),
     [
         (without_data, "lacks its data"),
-        (damaged, "no ONNX graph"),
+        (damaged, "not an ONNX graph"),
         (data_outside, "outside itself"),
         (without_cache, "cannot be used for speculative decoding"),
         (without_width, "the width of the model's cache is not known"),
@@ -197,7 +197,9 @@ def without_cache(folder: Path) -> None:
         (with_a_fixed_cache, "cannot be used for speculative decoding"),
     ],
 )
-def test_refused_and_nothing_left(spoil: object, message: str, tmp_path: Path) -> None:
+def test_an_unusable_folder_is_refused_and_leaves_nothing(
+    spoil: object, message: str, tmp_path: Path
+) -> None:
     folder = hub_layout(tmp_path / "theirs")
     spoil(folder)  # type: ignore[operator]
     with pytest.raises(SpecdecError) as caught:

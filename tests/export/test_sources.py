@@ -52,14 +52,16 @@ def test_no_fitting_draft_says_what_to_do(offered: CatalogFile, capsys: pytest.C
     assert not Path("pair").exists()
 
 
-def test_a_ready_graph_of_an_unknown_family(offered: CatalogFile, tmp_path: Path) -> None:
-    config = export_tiny(tmp_path / "ready") / "config.json"
+def test_a_prebuilt_graph_of_an_unknown_family_needs_a_named_draft(
+    offered: CatalogFile, tmp_path: Path
+) -> None:
+    config = export_tiny(tmp_path / "prebuilt") / "config.json"
     config.write_text(config.read_text().replace('"qwen2"', '"mamba"'))
-    with pytest.raises(SpecdecError, match="how large ready is") as caught:
-        sources.propose_for(tmp_path / "ready")
+    with pytest.raises(SpecdecError, match="how large prebuilt is") as caught:
+        sources.propose_for(tmp_path / "prebuilt")
     assert "--draft SOURCE" in caught.value.fix
 
 
-def test_a_ready_graph_is_sized_by_its_config(offered: CatalogFile, tmp_path: Path) -> None:
-    ready = export_tiny(tmp_path / "ready", num_hidden_layers=4)
-    assert sources.propose_for(ready).ratio == sources.propose_for(tmp_path / "big.gguf").ratio
+def test_a_prebuilt_graph_is_sized_by_its_config(offered: CatalogFile, tmp_path: Path) -> None:
+    prebuilt = export_tiny(tmp_path / "prebuilt", num_hidden_layers=4)
+    assert sources.propose_for(prebuilt).ratio == sources.propose_for(tmp_path / "big.gguf").ratio
