@@ -20,9 +20,9 @@ from specdec_onnx.export.quantization.linear import parse_format
 from specdec_onnx.export.staging import staged, write_json
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model, read_json
-from specdec_onnx.models.memory import peak_memory
 from specdec_onnx.models.pair import open_pair, require_compatible
 from specdec_onnx.models.progress import Progress, silent
+from specdec_onnx.models.system import peak_memory
 
 
 def writers_of(

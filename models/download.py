@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.places import cache_folder, cannot_keep, disk_error
 from specdec_onnx.models.progress import Progress
+from specdec_onnx.models.system import cache_folder, cannot_keep, disk_error, replacing
 
 _CONNECT_SECONDS = 4.0
 _HUB_CHUNK = 1 << 20
@@ -178,10 +178,9 @@ def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
 
 
 def _record(file: CatalogFile, state: Path, parts: int, size: int) -> None:
-    fresh = state.with_suffix(".new")
     content = {"of": _identity(file), "parts": parts, "bytes": size}
-    fresh.write_text(json.dumps(content), encoding="utf-8")
-    fresh.replace(state)
+    with replacing(state) as fresh:
+        fresh.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _identity(file: CatalogFile) -> str:

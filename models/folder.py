@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from specdec_onnx.models.added_tokens import Declared, declared_tokens, merged_settings, role_text
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.models.tokenizer import Declared, Tokenizer, declared_tokens, merged_settings, role_text
 
 if TYPE_CHECKING:
     import numpy as np

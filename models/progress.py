@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""How long-running work reports its progress: the callback, and a line on the terminal."""
 
 import sys
 from collections.abc import Callable
@@ -8,16 +8,16 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """For work that nobody watches."""
+    """Report nothing."""
 
 
 def harmless(text: str) -> str:
-    """Without what a terminal would obey: names and words come out of files that others wrote."""
+    """`text` without control characters, which a terminal would obey: names come from files that others wrote."""
     return "".join(letter if letter.isprintable() or letter in "\n\t\xa0" else "\ufffd" for letter in text)
 
 
 class ProgressLine:
-    """Called with what is being done and how many of how many steps are finished."""
+    """Progress as a line on stderr: rewritten in place on a terminal, else printed at every tenth."""
 
     def __init__(self) -> None:
         self._width = 0
@@ -34,7 +34,7 @@ class ProgressLine:
             self._last = mark
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.close()
         print(harmless(text), file=sys.stderr, flush=True)
 

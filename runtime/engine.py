@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.pair import Pair, open_pair
-from specdec_onnx.models.places import locate
+from specdec_onnx.models.pair import Pair, locate, open_pair
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.drafting.speculation import Speculation

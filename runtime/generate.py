@@ -238,7 +238,7 @@ class Answer:
 
     def _read(self, token: int, ends: bool) -> str:
         """What can be shown after `token`; one that gives no text may still complete a stop string."""
-        if not ends and token not in self._tokenizer.special_ids:
+        if not ends and self._tokenizer.spelling(token) not in self._tokenizer.special_tokens:
             return self._stops.push(self._text.push(token))
         return self._stops.mark(self._tokenizer.spelling(token), self._text.rest())
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.graph_file import PAST, GraphFile, cache_axes, read_graph
-from specdec_onnx.models.memory import available_memory
+from specdec_onnx.models.system import available_memory, gigabytes
 from specdec_onnx.runtime.model.decoder import CHUNK, SPARE_ROWS
 
 DEFAULT_CONTEXT = 8192
@@ -77,12 +77,12 @@ def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
     if available is None or total <= available:
         return
     parts = "; ".join(
-        f"{role}: weights {_text(need.weights)}, cache of {context} tokens {_text(need.cache)}, "
-        f"working memory {_text(need.working)}"
+        f"{role}: weights {gigabytes(need.weights)}, cache of {context} tokens {gigabytes(need.cache)}, "
+        f"working memory {gigabytes(need.working)}"
         for role, need in needs.items()
     )
     raise SpecdecError(
-        f"not enough memory: {_text(total)} needed, {_text(available)} available",
+        f"not enough memory: {gigabytes(total)} needed, {gigabytes(available)} available",
         parts,
         "load with a smaller context, close other programs, or choose a smaller model",
     )
@@ -96,7 +96,3 @@ def _row_bytes(model: ModelFolder, graph: GraphFile) -> int:
         heads, width = cache_axes(name, [each.shape for each in (past, present) if each], model.config)
         bits += heads * width * past.bits
     return bits // 8
-
-
-def _text(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.models.places import cache_folder
+from specdec_onnx.models.system import cache_folder, replacing
 from specdec_onnx.runtime.machine.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curve, measure_curve
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model.decoder import Decoder, Padding
@@ -105,8 +105,7 @@ def _store(file: Path, content: dict[str, Any]) -> None:
     """Write atomically; a cache that cannot be written costs a new measurement, no more."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(content))
-        partial.replace(file)
+        with replacing(file) as fresh:
+            fresh.write_text(json.dumps(content))
     except OSError:
         return

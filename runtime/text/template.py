@@ -17,9 +17,9 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from specdec_onnx.models.added_tokens import ROLES, role_text
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.tokenizer import ROLES, role_text
 from specdec_onnx.runtime.text.provenance import Said, concat, followed
 
 Message = dict[str, str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, RenderableType
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.models.system import peak_memory, replacing
 from specdec_onnx.tui.bench.figures import summarize
 from specdec_onnx.tui.bench.genai import Genai, GenaiMode
 from specdec_onnx.tui.bench.machine import Watch, describe_pair, machine, noise
@@ -214,13 +214,10 @@ def report(
 def write(path: Path, text: str) -> None:
     """Write all or nothing, but into what is no plain file; SpecdecError where that is not possible."""
     plain = not path.is_symlink() and (path.is_file() or not path.exists())
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        (partial if plain else path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-        if plain:
-            partial.replace(path)
+        with replacing(path) if plain else nullcontext(path) as goal:
+            goal.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise SpecdecError(f"cannot write {path}", str(error)) from error
 
 

@@ -45,7 +45,7 @@ def main() -> None:
 def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
     import onnxruntime_genai as og
 
-    from specdec_onnx.models.memory import peak_memory
+    from specdec_onnx.models.system import peak_memory
 
     wanted = next(messages)
     models = {False: _load(wanted["target"], ["decoder"], wanted["threads"])}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specdec_onnx.models.system import total_memory
 from specdec_onnx.tui.bench import machine as processor
 from specdec_onnx.tui.bench.runs import Round
 from specdec_onnx.tui.text import percent
@@ -31,7 +32,7 @@ def machine() -> dict[str, Any]:
         "physical_cores": processor.physical_cores(),
         "governor": processor.governor() or None,
         "on_battery": processor.on_battery(),
-        "memory_bytes": _memory(),
+        "memory_bytes": total_memory(),
         "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -53,13 +54,6 @@ def _describe(model: "ModelFolder") -> dict[str, Any]:
         "weight_bytes": model.weight_bytes,
         "source": model.facts.get("source"),
     }
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 INT8_FEATURES = ("avx2", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")

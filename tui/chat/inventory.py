@@ -8,8 +8,8 @@ from pathlib import Path
 from textual.content import Content
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import available_memory
-from specdec_onnx.models.places import folder_of, pairs_folder
+from specdec_onnx.models.pair import folder_of, pairs_folder
+from specdec_onnx.models.system import available_memory, gigabytes
 from specdec_onnx.tui.chat.history.store import Store
 from specdec_onnx.tui.progress import Report, work_on_stderr
 from specdec_onnx.tui.text import on_one_line
@@ -86,11 +86,6 @@ def measured_speeds(store: Store, answers: int = 20) -> dict[str, float]:
         if speed and statistics.get("mode") != "plain" and len(known) < answers:
             known.append(speed)
     return {name: sorted(known)[len(known) // 2] for name, known in speeds.items() if known}
-
-
-def gigabytes(size: int) -> str:
-    """`1.6 GB`, `135 MB`."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 def offered() -> dict[str, Content]:

@@ -102,7 +102,7 @@ def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
 
 def load_engine(args: argparse.Namespace) -> "Engine":
     """Open the pair that the options name."""
-    from specdec_onnx.models.places import locate
+    from specdec_onnx.models.pair import locate
     from specdec_onnx.runtime.engine import load
 
     return load(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.models.system import peak_memory
 from specdec_onnx.tui.child import first_line, incoming, open_channel, say
 from specdec_onnx.tui.compare.places import Place, Plan, prompt_of
 

@@ -67,8 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure each place in processes of its own, report what was found and what went wrong."""
-    from specdec_onnx.models.pair import open_pair
-    from specdec_onnx.models.places import locate
+    from specdec_onnx.models.pair import locate, open_pair
     from specdec_onnx.tui.bench.command import report, require_writable, write
     from specdec_onnx.tui.bench.machine import Watch
     from specdec_onnx.tui.compare.page import page, require_charts

@@ -184,7 +184,7 @@ def test_a_stop_string_may_spell_special_tokens_that_are_never_shown(
     text, search, said = Detokenizer(LLAMA), StopStrings((stop,)), ""
     for token in ids_of(*tokens):
         assert not search.found
-        special = token in LLAMA.special_ids
+        special = token in LLAMA.special_tokens.values()
         said += search.mark(LLAMA.spelling(token), text.rest()) if special else search.push(text.push(token))
     said += "" if search.found else search.push(text.rest())
     said += "" if search.found else search.flush()

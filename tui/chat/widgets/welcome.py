@@ -14,7 +14,8 @@ from textual.message import Message
 from textual.widgets import Button, OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
-from specdec_onnx.tui.chat.inventory import describe, gigabytes, local_pairs, offered
+from specdec_onnx.models.system import gigabytes
+from specdec_onnx.tui.chat.inventory import describe, local_pairs, offered
 from specdec_onnx.tui.chat.services import Preparer, Services
 from specdec_onnx.tui.text import on_one_line, percent, printable
 
