@@ -16,7 +16,7 @@ from threading import Condition, get_ident
 from weakref import WeakSet
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.generate import Result, Step
+from specdec_onnx.runtime.generate import Answer, Result, Step
 from specdec_onnx.runtime.model.decoder import Cancelled
 
 Steps = Generator[Step, None, None]
@@ -28,14 +28,13 @@ _NAP = 1.0  # on Windows, Ctrl-C is seen only when a wait ends
 
 
 class Turn:
-    """One answer's place in line; `stopped` once it was cancelled. Everything else belongs to `Turns`."""
+    """One answer's place in the queue; `stopped` once it was cancelled. Everything else belongs to `Turns`."""
 
-    def __init__(self, number: int, stoppable: bool = True) -> None:
-        self.stopped, self.stoppable = False, stoppable
-        self.number, self.begun_at = (
-            number,
-            number,
-        )  # counts what was asked for: at the asking, at the beginning
+    def __init__(self, number: int, on_begin: Callable[[], None], stoppable: bool = True) -> None:
+        self.stopped, self.stoppable, self.on_begin = False, stoppable, on_begin
+        self.number = self.begun_at = (
+            number  # how many turns had been requested when it was, and when it began
+        )
         self.reader, self.shared = get_ident(), False
         self.paused_since: float | None = None
 
@@ -56,9 +55,9 @@ class Turns:
         self._holder: Turn | None = None
         self._count = 0
 
-    def ask(self) -> Turn:
-        """A turn for an answer that may be begun later, or never."""
-        turn = self._new()
+    def ask(self, on_begin: Callable[[], None] = lambda: None) -> Turn:
+        """A turn for an answer that may begin later, or never; calls `on_begin` when it does or is found cancelled."""
+        turn = self._new(on_begin)
         with self._changed:
             self._asked.add(turn)
         return turn
@@ -79,15 +78,36 @@ class Turns:
             if not turn.stopped:
                 self._allow()
                 self._holder, turn.begun_at = turn, self._count
+            turn.on_begin()
             self._asked.discard(turn)  # a signal handler may cancel at any line: until here it has not begun
             if turn.stopped:
                 self.end(turn)
                 raise Cancelled
 
+    def steps(
+        self, turn: Turn, answer: Answer, on_progress: Callable[[int, int], None] | None = None
+    ) -> Steps:
+        """The steps of an answer, each made while it is the answer's turn; a cancelled answer ends with a last step."""
+        try:
+            self.begin(turn)
+            for step in answer.steps(on_progress):
+                if step.finish_reason:
+                    self.end(turn)  # so that nobody has to read beyond the last step
+                    yield step
+                    return
+                self.pause(turn)
+                yield step
+                self.resume(turn)
+        except Cancelled:
+            self._leave(turn, answer)
+            yield answer.cancelled()
+        finally:
+            self._leave(turn, answer)
+
     @contextmanager
     def only(self) -> Iterator[None]:
         """A turn for something other than an answer."""
-        turn = self._new(stoppable=False)
+        turn = self._new(lambda: None, stoppable=False)
         self.begin(turn)
         try:
             yield
@@ -139,6 +159,12 @@ class Turns:
                     self._stop_holder(one)
             self._changed.notify_all()
 
+    def _leave(self, turn: Turn, answer: Answer) -> None:
+        """Tidy up and end the turn, unless the answer has lost it."""
+        if self.regain(turn):
+            answer.tidy()
+            self.end(turn)
+
     def _stop_holder(self, turn: Turn) -> None:
         """Stop the pass in flight; an answer that lies half-read needs the engine no more."""
         if turn.paused_since is None:
@@ -146,10 +172,10 @@ class Turns:
         else:
             self._holder = None
 
-    def _new(self, stoppable: bool = True) -> Turn:
+    def _new(self, on_begin: Callable[[], None], stoppable: bool = True) -> Turn:
         with self._changed:
             self._count += 1
-            return Turn(self._count, stoppable)
+            return Turn(self._count, on_begin, stoppable)
 
     def _leave_behind(self, reader: int) -> None:
         """The thread begins another answer: overtake what it left half-read."""

@@ -182,9 +182,7 @@ class Suffix:
             chance *= confidence
             if not worth(chance, len(proposal) + 1):
                 break
-            proposal.tokens.append(token)
-            proposal.confidence.append(confidence)
-            proposal.sources.append(self.name)
+            proposal.add(token, confidence, self.name)
             state, matched = self._automaton.follow[state][token], matched + 1
         return proposal
 

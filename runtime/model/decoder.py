@@ -161,6 +161,8 @@ class Decoder:
         With `keep` above 0 only the last `keep` rows come back (at least one of them valid). The array is a view
         that the next pass overwrites. Raises Cancelled when `terminate` stopped it; the cache is then unchanged.
         """
+        if self._options.terminate:
+            raise Cancelled
         count, start = len(tokens), self.cache.length
         width = self.padding.width(count)
         if width > self.widest:
@@ -172,7 +174,12 @@ class Decoder:
         binding.ids[0, :count] = tokens
         binding.ids[0, count:] = tokens[-1]
         self._place(binding, start, width)
-        self._run(binding)
+        try:
+            self.session.run_with_iobinding(binding.io, self._options)
+        except Exception as error:
+            if self._options.terminate:
+                raise Cancelled from error
+            raise SpecdecError("the model failed in a forward pass", str(error).splitlines()[0]) from error
         self.cache.advance(binding.io, start + count)
         logits = binding.logits[: rows - padding]
         return logits[-keep:] if keep else logits
@@ -204,14 +211,6 @@ class Decoder:
     def resume(self) -> None:
         """Allow passes again."""
         self._options.terminate = False
-
-    def _run(self, binding: _Binding) -> None:
-        try:
-            self.session.run_with_iobinding(binding.io, self._options)
-        except Exception as error:
-            if self._options.terminate:
-                raise Cancelled from error
-            raise SpecdecError("the model failed in a forward pass", str(error).splitlines()[0]) from error
 
     def _place(self, binding: _Binding, start: int, width: int) -> None:
         total = start + width
@@ -286,8 +285,6 @@ def _check_attention(signature: Signature, device: Device) -> None:
 _NEAR = 64
 """Where texts usually differ, counted from the end: what was drafted last."""
 
-Progress = Callable[[int, int], None]
-
 
 class Tape:
     """A decoder together with the tokens its cache holds.
@@ -311,24 +308,22 @@ class Tape:
         del self.tokens[length:]
         self.decoder.rollback(len(self.tokens))
 
-    def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
-        """One pass behind the tokens held; takes and gives what `Decoder.forward` does."""
-        self.decoder.rollback(len(self.tokens))
-        rows = self.decoder.forward(tokens, keep=keep)
-        self.tokens.extend(tokens)
-        return rows
+    def forward(
+        self, tokens: Sequence[int], *, keep: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> NDArray[np.float32]:
+        """Append `tokens` in passes of at most CHUNK tokens; the last pass's logits, as `Decoder.forward` returns them.
 
-    def extend(self, tokens: Sequence[int], progress: Progress | None = None) -> NDArray[np.float32]:
-        """Run `tokens` (1 or more) in chunks; the logits [vocab_size] behind the last of them.
-
-        Calls `progress(done, total)` after each chunk; a cancelled pass leaves the chunks before it in place.
+        Calls `progress(done, total)` after each pass; a cancelled pass leaves those before it in place.
         """
+        rows = np.empty((0, self.decoder.vocab_size), np.float32)
+        self.decoder.rollback(len(self.tokens))
         for start in range(0, len(tokens), CHUNK):
             chunk = tokens[start : start + CHUNK]
-            row = self.forward(chunk, keep=1)[-1]
+            rows = self.decoder.forward(chunk, keep=keep)
+            self.tokens.extend(chunk)
             if progress is not None:
                 progress(start + len(chunk), len(tokens))
-        return row
+        return rows
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

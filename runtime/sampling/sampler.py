@@ -92,6 +92,11 @@ class History:
         self._produced[slot] += 1
         self._output.append(token)
 
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Append several output tokens."""
+        for token in tokens:
+            self.push(token)
+
     def pop(self, count: int = 1) -> None:
         """Take back the last `count` pushed tokens."""
         for _ in range(count):
@@ -181,8 +186,6 @@ class Chance:
         place = int(cumulative.searchsorted(self._generator.random() * cumulative[-1], side="right"))
         return place if categorical.ids is None else int(categorical.ids[place])
 
-
-__all__ = ["Chance", "Parameters", "Sampler"]
 
 _LEAST_TEMPERATURE = 1e-30
 """Smaller ones would be 0 in float32; the likeliest token has all the mass long before."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
 from specdec_onnx.runtime.sampling.coupling import Noise
-from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Sampler
 
 Rows = NDArray[np.float32]
 

@@ -35,7 +35,7 @@ from specdec_onnx.tui.cli.streams import as_json, printable_all
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
 
 MAX_NEW_TOKENS = 96

@@ -20,7 +20,7 @@ from specdec_onnx.tui.child import Child
 if TYPE_CHECKING:
     from specdec_onnx.models.pair import Pair
     from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
 
 NAME = "ort-genai"
@@ -144,7 +144,7 @@ KEPT = (
 
 def check_settings(settings: "Parameters", *, devices: set[str | None], all_turns: bool) -> None:
     """Raise SpecdecError for what both programs cannot do alike."""
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
     if settings != Parameters(max_new_tokens=settings.max_new_tokens, seed=settings.seed):
         raise SpecdecError(

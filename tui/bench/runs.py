@@ -11,7 +11,7 @@ from specdec_onnx.tui.bench.prompts import Prompt
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
     from specdec_onnx.runtime.generate import Statistics
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from specdec_onnx.models.errors import SpecdecError
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
 
 THREADS_HELP = "0 means the physical cores (default)"
@@ -92,7 +92,7 @@ def positive(flag: str, value: int | None) -> None:
 
 def parameters(args: argparse.Namespace, **defaults: Any) -> "Parameters":
     """The sampling options that were given, over the command's own defaults."""
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
     given = {name: value for name, value in vars(args).items() if name in SAMPLING}
     if stop := getattr(args, "stop", None):

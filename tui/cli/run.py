@@ -12,7 +12,7 @@ from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, shown
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
 
 STDIN = "-"

@@ -8,7 +8,8 @@ from support.speculation import PROMPT, Remembering, Verify, add, drawn, near, t
 from support.speculation_cases import PROPOSERS, SETTINGS, TARGET, VERIFIERS, VOCAB, fit, largest_error
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
-from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Sampler
 from specdec_onnx.runtime.sampling.verification import verify_greedy, verify_sampled
 
 
