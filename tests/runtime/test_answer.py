@@ -152,11 +152,11 @@ def test_prefill_reports_progress(engine: Engine) -> None:
     assert seen == [(128, 299), (256, 299), (299, 299)]
 
 
-def test_an_overtaken_answer_says_so(engine: Engine) -> None:
+def test_a_superseded_answer_says_so(engine: Engine) -> None:
     first = engine.stream(PROMPT, max_new_tokens=8)
     next(first)
     engine.generate(PROMPT, max_new_tokens=2)
-    with pytest.raises(SpecdecError, match="overtaken"):
+    with pytest.raises(SpecdecError, match="superseded"):
         next(first)
 
 
