@@ -15,7 +15,8 @@ TOKENIZER = Tokenizer(tiny_tokenizer(384))
 KINDS = {kind: Tokenizer(tokenizer_kind(kind)) for kind in DECODERS}
 SIZE = next(iter(KINDS.values())).size
 LLAMA = KINDS["llama"]
-WAITING = {"pattern over all", "word ends, then fused"}  # kinds that nothing can be said of before the end
+# kinds whose text is only known at the end
+WAITING = {"pattern over all", "word ends, then fused", "ctc", "ctc as it is"}
 
 
 def ids_of(*pieces: str) -> list[int]:
