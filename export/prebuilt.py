@@ -62,7 +62,7 @@ def data_of(graph: Path) -> tuple[Path, ...]:
     try:
         model = onnx.load(graph, load_external_data=False)
     except Exception as error:  # whatever the parser found
-        raise SpecdecError(f"{graph} is no ONNX graph", str(error), "get the model again") from error
+        raise SpecdecError(f"{graph} is not an ONNX graph", str(error), "get the model again") from error
     tensors = [tensor for tensor in model.graph.initializer if tensor.external_data]
     names = sorted(
         {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}

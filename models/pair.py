@@ -19,7 +19,7 @@ _PROBE = "def f(x):\n\treturn  x + 1234567  # it's naïve, 北京的天气\r\n\n
 
 @dataclass(frozen=True)
 class Pair:
-    """A checked pair; `draft` is None for a single model. `path` is the folder that was opened."""
+    """A target, and a draft that fits it or None; `path` is the folder that was opened."""
 
     path: Path
     target: ModelFolder
@@ -27,7 +27,7 @@ class Pair:
 
 
 def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
-    """Open a pair folder, a single model folder, or target + draft folders; SpecdecError when they don't fit."""
+    """Open a pair folder, or a model folder and optionally a draft's. Raises SpecdecError if the draft does not fit."""
     path = Path(path)
     target, own_draft = members(path)
     drafter = open_model(draft) if draft is not None else own_draft
@@ -37,7 +37,7 @@ def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
 
 
 def members(path: Path) -> tuple[ModelFolder, ModelFolder | None]:
-    """The models of a folder, neither compared nor loaded; the draft is None when there is none."""
+    """The models of a folder, neither compared nor loaded; the draft is None if there is none."""
     model = section(read_json(path / "genai_config.json"), "model")
     names = [section(model, role).get("filename") for role in ("decoder", "draft")]
     if all(names):
@@ -49,7 +49,7 @@ def members(path: Path) -> tuple[ModelFolder, ModelFolder | None]:
 
 
 def _model_of(root: Path, name: str) -> ModelFolder:
-    """The model whose graph genai_config.json names: described by the nearest folder with its own files."""
+    """The model whose graph genai_config.json names; the nearest folder with a config and a tokenizer describes it."""
     graph = inside(root, name)
     if not graph.is_file():
         raise SpecdecError(
@@ -68,7 +68,7 @@ def _describes(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Compatibility:
-    """`problems` forbid drafting (an id means two things); `notes` are differences that do no harm."""
+    """`problems` forbid drafting (an id has two meanings); `notes` are harmless differences."""
 
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Compatibility:
 
 
 def compatibility(target: ModelFolder, draft: ModelFolder) -> Compatibility:
-    """Compare vocabularies id by id (same id, same text) and special tokens; all else can only be a note."""
+    """Compare special tokens and vocabularies, id by id; other differences are only notes."""
     problems: list[str] = []
     notes = [*_width_notes(target, draft), *_folder_notes(target, draft)]
     if not _same_files(target, draft):
@@ -172,7 +172,7 @@ def _quoted(text: str) -> str:
 
 
 def require_compatible(target: ModelFolder, draft: ModelFolder) -> None:
-    """SpecdecError that lists every problem when `draft` may not draft for `target`."""
+    """Raise SpecdecError, with every problem, if `draft` cannot draft for `target`."""
     fit = compatibility(target, draft)
     if not fit.ok:
         raise SpecdecError(
