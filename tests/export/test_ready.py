@@ -182,7 +182,7 @@ def without_cache(folder: Path) -> None:
     ("spoil", "message"),
     [
         (without_data, "lacks its data"),
-        (damaged, "no ONNX graph"),
+        (damaged, "not an ONNX graph"),
         (data_outside, "outside itself"),
         (without_cache, "cannot be used for speculative decoding"),
         (without_width, "the width of the model's cache is not known"),
