@@ -121,7 +121,7 @@ class Proposal:
 def propose(
     name: str, spellings: Sequence[str | None], parameters: int, files: Iterable[CatalogFile] | None = None
 ) -> Proposal:
-    """The smallest draft that fits the model called `name`, with these spellings of its ids. Raises SpecdecError if none does.
+    """The smallest draft that fits the model called `name`, with its ids' spellings. Raises SpecdecError if none does.
 
     A draft fits if each of its ids means the same in the target, which may have more.
     """

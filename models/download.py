@@ -299,7 +299,7 @@ def _pip_download(requirement: str, folder: Path, report: Callable[[int], None])
 
 
 def _run(command: list[str], folder: Path, output: IO[str], report: Callable[[int], None]) -> int:
-    """The exit code of pip; its temporary files go to `folder` too, because /tmp may be small, and they show progress."""
+    """The exit code of pip. Its temporary files go to `folder`, because /tmp may be small and they show progress."""
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=output, env={**os.environ, **temporary}

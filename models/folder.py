@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Dynamically quantized graphs are the last choice: the runtime rejects them (drafted tokens would change earlier logits).
+# Dynamically quantized graphs come last: the runtime rejects them (drafted tokens would change earlier logits).
 _DYNAMIC = ("model_int8.onnx", "model_quantized.onnx", "model_uint8.onnx")
 
 

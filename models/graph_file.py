@@ -1,4 +1,4 @@
-"""Inputs, outputs and tables of a decoder's .onnx file, read from its bytes: without the `onnx` package or any weight."""
+"""Inputs, outputs and tables of a decoder's .onnx file, read without the `onnx` package or any weight."""
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What this project asks of the system: its folders, memory and disks, and files that are written whole or not at all."""
+"""The system around us: our folders, its memory and disks, and writing a file completely or not at all."""
 
 import ctypes
 import os

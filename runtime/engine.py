@@ -134,12 +134,12 @@ class Engine:
         stream that is closed or cancelled early leaves the engine usable.
 
         Args:
-            prompt: A user's message, formatted by the chat template if the model has one; or token ids, used as they are.
+            prompt: A user's message, formatted by the chat template if the model has one; or token ids.
             parameters: How to sample, and when to end.
             system: A system prompt; requires a chat template.
             raw: Continue the prompt as plain text, without the chat template.
             mode: The mode of speculation, see `load`; the engine's by default.
-            suffix: The text that suffix drafts are taken from, besides the prompt; a chat keeps one for all its answers.
+            suffix: Where suffix drafts come from besides the prompt; a chat keeps one for all its answers.
             on_progress: Called with (done, total), in tokens, while the prompt is read.
             fields: Single values that override those of `parameters`.
 

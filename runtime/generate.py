@@ -202,7 +202,7 @@ class Answer:
         return min((left, "length"), (self._context_limit - len(self._context), "context"), key=itemgetter(0))
 
     def _step(self, proposal: Proposal, tokens: list[int]) -> Step:
-        """Take a round's tokens up to the end of the answer, if it is among them; those after it count as never drafted."""
+        """Take a round's tokens up to the end of the answer; those after it count as never drafted."""
         text, reason, accepted = "", None, len(tokens) - 1
         for count, token in enumerate(tokens, 1):
             text += self._read(token)

@@ -43,8 +43,8 @@ class Turn:
 class Turns:
     """The queue for one engine. `interrupt` stops the pass in flight and any later one, until `allow`.
 
-    The lock is never held during a pass. The thread that holds it may take it again, because a signal handler may cancel,
-    and the garbage collector may drop an answer, at any moment.
+    The lock is never held during a pass. The thread that holds it may take it again, because a signal handler may
+    cancel, and the garbage collector may drop an answer, at any moment.
     """
 
     def __init__(self, allow: Callable[[], None], interrupt: Callable[[], None]) -> None:

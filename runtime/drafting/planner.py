@@ -13,8 +13,8 @@ DECAY = 0.97
 """The weight of past rounds when a new one is added: estimates look back about thirty rounds."""
 
 NEUTRAL_ROUNDS = 8.0
-"""How many rounds of evidence a trial starts with, so that its first rounds may be unlucky: at plain speed, in the first
-trial at the promised one."""
+"""How many rounds of evidence a trial starts with, so that its first rounds may be unlucky: at plain speed, in the
+first trial at the promised one."""
 
 REGRET = 0.1
 """The share of time that the first trials may lose; while they fail, rests grow and the share shrinks. A rest that is
@@ -43,11 +43,11 @@ class Switch:
         return self._rest <= 0
 
     def gain(self, worth: float) -> float:
-        """Tokens of an average round with the draft model, less the value of its time: `worth` tokens per plain round."""
+        """Tokens of an average round with the draft model, less its time at `worth` tokens per plain round."""
         return (self._tokens - worth * self._plains) / self._weight
 
     def observe(self, tokens: int, plains: float) -> None:
-        """Count a round that used the draft model: it yielded `tokens` while plain decoding would have yielded `plains`."""
+        """Count a round with the draft model: it yielded `tokens`, plain decoding would have yielded `plains`."""
         self._tokens = DECAY * self._tokens + tokens
         self._plains = DECAY * self._plains + plains
         self._weight = DECAY * self._weight + 1

@@ -68,4 +68,4 @@ class Proposer(Protocol):
         """Up to `limit` tokens to follow `context`, which need not continue the previous call's."""
 
     def observe(self, emitted: Sequence[int]) -> None:
-        """Learn from the tokens that the target emitted after the context of the last `propose`; called once for each."""
+        """Learn, once, from the tokens that the target emitted after the context of the last `propose`."""

@@ -3,8 +3,8 @@
 The modes:
 
 - `plain`: no drafts. One target pass per token; the reference for what the other modes must reproduce.
-- `suffix`: drafts continue the longest match of the text's end in the prompt and earlier text. Costs no model pass, only
-  the additional rows of the target's pass.
+- `suffix`: drafts continue the longest match of the text's end in the prompt and earlier text. Costs no model pass,
+  only the additional rows of the target's pass.
 - `draft`: the draft model writes ahead. Each drafted token costs a pass of the draft model.
 - `auto`: both. In each round the suffix proposer drafts first. Its draft is used if it is worth more than the draft
   model's usual one; the draft model then continues it, and otherwise drafts by itself. Four estimates decide, all of
@@ -199,7 +199,7 @@ _PRIOR = 8.0
 
 
 class Calibration:
-    """The observed chance that a drafted token is accepted, by the belief (the probability) that the draft model gave it."""
+    """The observed chance that a drafted token is accepted, by the draft model's belief in it (its probability)."""
 
     def __init__(self) -> None:
         self._kept = [0.0] * (len(_EDGES) + 1)

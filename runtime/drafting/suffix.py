@@ -7,7 +7,7 @@ from specdec_onnx.runtime.drafting.proposer import Proposal, Worth
 from specdec_onnx.runtime.model.decoder import common_prefix
 
 MEMORY = 0.05
-"""The weight of the newest verdict in its class: a class looks back over about twenty, because edits and prose alternate."""
+"""The weight of the newest verdict in its class: it looks back over about twenty, because edits and prose alternate."""
 
 LENGTHS = 6
 """Classes of match length: 1, 2-3, 4-7, 8-15, 16-31 and longer. Acceptance grows with the logarithm."""
@@ -23,8 +23,8 @@ EXPECTED = (
     (0.30, 0.40, 0.90, 0.95),
     (0.30, 0.40, 0.90, 0.95),
 )
-"""What a new engine expects before it learns: the share of accepted proposals by match length and agreement, as measured
-with Qwen2.5-Coder-1.5B on the benchmark's prompts and rounded; for rare classes, the one above."""
+"""What a new engine expects before it learns: the share of accepted proposals by match length and agreement, as
+measured with Qwen2.5-Coder-1.5B on the benchmark's prompts and rounded; for rare classes, the one above."""
 
 CONFIDENCE = 4.0
 """How many verdicts the expectation counts for; a few real ones outweigh it."""
@@ -39,7 +39,7 @@ class Reliability:
         self._expected = [share for row in EXPECTED for share in row]
 
     def class_of(self, matched: int, occurrences: int, agreeing: int, continuations: int) -> int:
-        """The class of a match of `matched` tokens with this many `occurrences`, `agreeing` of them with the best token."""
+        """The class of a match of `matched` tokens; `agreeing` of its `occurrences` continue with the best token."""
         agreement = int(2 * agreeing >= occurrences) if continuations > 1 else 2 + (agreeing > 1)
         return (min(matched.bit_length(), LENGTHS) - 1) * AGREEMENTS + agreement
 
@@ -63,9 +63,9 @@ ROOT = 0
 class Automaton:
     """A suffix automaton: each state stands for substrings that occur at the same places.
 
-    `follow[s]` maps a token to the next state, `length[s]` is the length of the longest substring of state s, `link[s]`
-    the state of its longest suffix that is in another state, `count[s]` how often the substrings occur, and `best[s]` the
-    token that followed them most often, among equals most recently (-1: none).
+    `follow[s]` maps a token to the next state, `length[s]` is the length of the longest substring of state s,
+    `link[s]` the state of its longest suffix that is in another state, `count[s]` how often the substrings occur, and
+    `best[s]` the token that followed them most often, among equals most recently (-1: none).
     """
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Suffix:
         self._automaton, self._states, self._offset, self._stored = Automaton(), [ROOT], 0, 0
 
     def begin(self, context: Sequence[int]) -> None:
-        """A new answer: the text is cut back to the prefix that it shares with `context`, and continued with the rest."""
+        """Begin an answer: cut the text back to the prefix that it shares with `context`, and append the rest."""
         self._predicted = []
         self._follow(context)
 

@@ -19,7 +19,7 @@ _LAPS = 4
 
 @dataclass(slots=True)
 class Curve:
-    """Seconds of a pass by its width, linear between and beyond the measured ones; `scale` follows the machine's speed."""
+    """Seconds of a pass by its width, linear between and beyond the measured ones; `scale` follows the machine."""
 
     widths: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -34,7 +34,7 @@ class Curve:
         return self.scale * self._table[width]
 
     def observe(self, width: int, seconds: float, weight: float) -> None:
-        """Move the scale towards one timed pass, by `weight` of the difference; passes wider than the table are ignored."""
+        """Move the scale by `weight` of its difference from one timed pass; passes wider than the table are ignored."""
         if width < len(self._table):
             self.scale += weight * (seconds / self._table[width] - self.scale)
 
@@ -47,7 +47,8 @@ class Curve:
 
 
 def predicted_speedup(acceptance: float, target: Curve, draft: Curve, longest: int = 8) -> float:
-    """The best speed-up over draft lengths up to `longest`, if each token has the same chance of acceptance; at least 1.
+    """The best speed-up over draft lengths up to `longest`, if all tokens have the same chance of acceptance; at
+    least 1.
 
     A round of k drafted tokens yields 1 + a + … + aᵏ tokens (Leviathan et al., 2023).
     """

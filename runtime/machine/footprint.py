@@ -61,7 +61,7 @@ def cache_rows(model: ModelFolder, context: int) -> int:
 
 
 def context_limit(model: ModelFolder, requested: int | None) -> int:
-    """The most tokens of prompt and answer: as requested, if the model has as many positions and some more for padding."""
+    """The most tokens of prompt and answer: as requested, if the model has the positions, and some for padding."""
     most = model.context_length - SPARE_ROWS
     if requested is not None and not 2 <= requested <= most:
         raise SpecdecError(

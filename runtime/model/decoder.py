@@ -146,7 +146,7 @@ class Decoder:
         return dict(counts.most_common())
 
     def fallbacks(self) -> dict[str, int]:
-        """Operators that run on the CPU because the device lacks them, and how many of each; none for the CPU itself."""
+        """Operators that run on the CPU because the device lacks them, with counts; none for the CPU itself."""
         if self.device.name == "cpu":
             return {}
         counts: Counter[str] = Counter()
@@ -158,8 +158,8 @@ class Decoder:
     def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
         """Append `tokens` (1 or more) and return their logits, [len(tokens), vocab_size].
 
-        With `keep` above 0, only the last `keep` rows are returned. The array is a view, which the next pass overwrites.
-        Raises Cancelled when `terminate` was called; the cache is then unchanged.
+        With `keep` above 0, only the last `keep` rows are returned. The array is a view, which the next pass
+        overwrites. Raises Cancelled when `terminate` was called; the cache is then unchanged.
         """
         if self._options.terminate:
             raise Cancelled
@@ -253,7 +253,7 @@ class Decoder:
         return binding
 
     def _bind_inputs(self, binding: _Binding) -> None:
-        """Bind the small inputs; a device other than the CPU copies them now, so later changes require a new binding."""
+        """Bind the small inputs; devices other than the CPU copy them now, so they must be bound before each pass."""
         values = binding.alive[0]
         for name in _SMALL_INPUTS & values.keys() & self.signature.inputs:
             binding.io.bind_ortvalue_input(name, values[name])
@@ -289,8 +289,8 @@ _NEAR = 64
 class Tape:
     """A decoder together with the tokens its cache holds.
 
-    Only the tokens tell which text is in the cache: whoever continues a text compares it with them first. They never run
-    ahead of the cache, even if an interrupt comes between the two.
+    Only the tokens tell which text is in the cache: whoever continues a text compares it with them first. They never
+    run ahead of the cache, even if an interrupt comes between the two.
     """
 
     def __init__(self, decoder: Decoder) -> None:

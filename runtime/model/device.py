@@ -79,8 +79,8 @@ _CAUSES = {
 def session_options(threads: int = 0) -> Any:
     """The options of every session; `threads` 0 means the physical cores.
 
-    There is no memory pattern, because pass widths vary. Pools stop spinning after a pass, because target and draft take
-    turns. The precise mode keeps int8 sums exact on processors whose unsigned-by-signed kernels would saturate.
+    There is no memory pattern, because pass widths vary. Pools stop spinning after a pass, because target and draft
+    take turns. The precise mode keeps int8 sums exact on processors whose unsigned-by-signed kernels would saturate.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from specdec_onnx.runtime.sampling.sampler import Categorical
 
 RARE = 1e-4
-"""Tokens less likely than this race as one; only if that one wins do they race among themselves. This saves the noise of
-a hundred thousand runners that rarely win, and lowers acceptance by less than their mass."""
+"""Tokens less likely than this race as one; only if that one wins do they race among themselves. This saves the noise
+of a hundred thousand runners that rarely win, and lowers acceptance by less than their mass."""
 
 _TAIL = np.array([-1])
 _ROUNDING = 1e-12

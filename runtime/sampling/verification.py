@@ -42,7 +42,7 @@ class Rule:
         self._target, self.history = target, history
 
     def expect(self, row: Rows, draft: Sampler) -> tuple[int | Categorical, float]:
-        """From a row of the draft model's logits [T]: the next token, or the distribution to draw it from; and the belief in it."""
+        """The next token, or the distribution to draw it from, and the belief, from a row of draft logits [T]."""
         raise NotImplementedError
 
     def draw(self, categorical: Categorical) -> int:
@@ -50,7 +50,7 @@ class Rule:
         raise TypeError("this rule determines every token itself")
 
     def verify(self, rows: Rows, proposal: Proposal) -> Verdict:
-        """What the target keeps of a proposal of k tokens, given its logits [k+1, V]; rows after a rejection are not read."""
+        """What the target keeps of a proposal of k tokens, given its logits [k+1, V]."""
         raise NotImplementedError
 
     def _match(self, rows: Rows, tokens: Sequence[int], choose: Callable[[Rows], int]) -> Verdict:
@@ -78,7 +78,7 @@ class Greedy(Rule):
 
 
 class Coupled(Rule):
-    """The token that the seed's noise picks at this position; the answer is a function of the seed, whatever is drafted."""
+    """The token that the seed's noise picks at this position: the answer depends on the seed, not on the drafts."""
 
     def __init__(self, target: Sampler, history: History, noise: Noise) -> None:
         super().__init__(target, history)

@@ -1,12 +1,12 @@
 """A tokenizer's decoder as a chain that takes tokens one by one and returns the text that no later token can change.
 
-`tokenizers` decodes whole sequences only. To decode a window of the last tokens again for each new one, as others do, is
-not exact: a later byte token makes a whole run of earlier ones broken, a suffix that ends a word is only a space if
-another word follows, and the first token is decoded differently from the others. (On random
-tokens of a Llama tokenizer, such a window gives another text in a quarter of all cases.) So each link here does what the library's
+`tokenizers` decodes whole sequences only. To decode a window of the last tokens again for each new one, as others do,
+is not exact: a later byte token makes a whole run of earlier ones broken, a suffix that ends a word is only a space
+if another word follows, and the first token is decoded differently from the others. (On random tokens of a Llama
+tokenizer, such a window gives another text in a quarter of all cases.) So each link here does what the library's
 decoder of that name does, and holds back only what is still open: half a character, bytes that may turn out broken, a
-space that the end would drop. A decoder that cannot be split like this (a regular expression over the whole text) waits
-for the end. Decoders that map each token by itself are the library's own.
+space that the end would drop. A decoder that cannot be split like this (a regular expression over the whole text)
+waits for the end. Decoders that map each token by itself are the library's own.
 """
 
 import codecs

@@ -52,7 +52,8 @@ def continuation(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[i
 class StopStrings:
     """Holds text back while it may be the beginning of a stop string.
 
-    Special tokens have no text, but a stop string may spell them: their spellings are held with the text and never shown.
+    Special tokens have no text, but a stop string may spell them: their spellings are held with the text and never
+    shown.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:

@@ -19,8 +19,8 @@ _SPECIAL: WeakKeyDictionary[Tokenizer, dict[str, "_Special"]] = WeakKeyDictionar
 class Prompt:
     """The text that a model continues; a `raw` one gets a BOS token if the model's own tokenizer adds one.
 
-    The text knows which of its characters come from messages (`provenance.mask`): special tokens spelled there are plain
-    text.
+    The text knows which of its characters come from messages (`provenance.mask`): special tokens spelled there are
+    plain text.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Prompt:
 def chat_prompt(
     model: ModelFolder, messages: Sequence[Message], *, partial: str = "", open_answer: bool = True
 ) -> Prompt:
-    """A conversation as the model's chat template formats it, then the answer so far. Raises SpecdecError without a template."""
+    """A conversation as the chat template formats it, then the answer so far; SpecdecError without a template."""
     return Prompt(concat((render(model, messages, open_answer=open_answer), Said(partial))))
 
 

@@ -38,8 +38,8 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
     """The prompt text for `messages` (dicts with `role` and `content`); `open_answer` begins the assistant's message.
 
     The text knows which of its characters come from messages (`provenance.mask`). If the template has no system role,
-    the system prompt goes before the first user message; if it requires alternating roles, neighbours are joined. Raises
-    SpecdecError if the model has no chat template, or the template rejects the messages.
+    the system prompt goes before the first user message; if it requires alternating roles, neighbours are joined.
+    Raises SpecdecError if the model has no chat template, or the template rejects the messages.
     """
     if model.chat_template is None:
         raise SpecdecError(
