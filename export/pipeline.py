@@ -18,9 +18,9 @@ from specdec_onnx.export.spec import ModelSpec, Options
 from specdec_onnx.export.staging import staged, write_json
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, read_json
-from specdec_onnx.models.memory import peak_memory
 from specdec_onnx.models.pair import open_pair, require_compatible
 from specdec_onnx.models.progress import Progress, silent
+from specdec_onnx.models.system import peak_memory
 
 Source = Checkpoint | PrebuiltModel
 

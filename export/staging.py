@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import replacing
 
 _STALE_SECONDS = 3600
 _MARK = "specdec.json"
@@ -76,9 +77,8 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 def write_text(file: Path, text: str) -> None:
     """Put `text` in the file's place in one step."""
-    fresh = file.with_name(f".{file.name}.partial")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    fresh.replace(file)
+    with replacing(file) as fresh:
+        fresh.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _check_free(out: Path, force: bool) -> None:

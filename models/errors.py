@@ -1,4 +1,4 @@
-"""The one kind of error that reaches a user."""
+"""The only kind of error that reaches a user."""
 
 from errno import ENOSPC
 
@@ -20,7 +20,7 @@ class SpecdecError(Exception):
 
 
 def explain(error: Exception) -> SpecdecError | None:
-    """The error as a user can mend it, a missing package or a full disk too; None for a fault of our own."""
+    """The error as a user can fix it, including missing packages and full disks; None for a fault of our own."""
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("specdec_onnx"):
         fix = "pip install 'specdec-onnx[all]', which has what every command needs"
         return SpecdecError(f"the package {error.name} is not installed", fix=fix)

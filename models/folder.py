@@ -8,27 +8,26 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from specdec_onnx.models.added_tokens import Declared, declared_tokens, merged_settings, role_text
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.models.tokenizer import Declared, Tokenizer, declared_tokens, merged_settings, role_text
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-# Dynamically quantized graphs come last: the runtime refuses them (drafted tokens would change earlier logits).
+# Dynamically quantized graphs come last: the runtime rejects them (drafted tokens would change earlier logits).
 _DYNAMIC = ("model_int8.onnx", "model_quantized.onnx", "model_uint8.onnx")
 
 
 def inside(folder: Path, name: str) -> Path:
-    """`folder / name` for a name read from a config; SpecdecError when it leads out of the folder."""
+    """`folder / name` for a name from a config file. Raises SpecdecError if it leads out of the folder."""
     windows = PureWindowsPath(name)
     parts = (*windows.parts, *PurePosixPath(name).parts)
     if not name or windows.drive or windows.root or ".." in parts:
         raise SpecdecError(
             f"{folder} names a file outside itself: {name!r}",
-            "a model's files have to lie in its folder",
+            "a model's files must be in its folder",
             "move them there, or give target and draft as two folders",
         )
     # Compared by name, not resolved: files of a hub cache are links that lead elsewhere.
@@ -36,7 +35,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """The JSON object in `file`, {} when there is no such file; SpecdecError when it is not an object."""
+    """The JSON object in `file`, {} if there is no such file. Raises SpecdecError if it is not an object."""
     if not file.is_file():
         return {}
     try:
@@ -53,13 +52,13 @@ def read_json(file: Path) -> Mapping[str, Any]:
 def section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """The nested object `config[names[0]][names[1]]...`, {} where it or a parent is missing."""
     for name in names:
-        found = config.get(name)
-        config = found if isinstance(found, Mapping) else {}
+        value = config.get(name)
+        config = value if isinstance(value, Mapping) else {}
     return config
 
 
 def external_data(graph: Path) -> Iterator[Path]:
-    """Files beside `graph` that it names: an ONNX graph spells the names of its external data."""
+    """The files beside `graph` whose names occur in it: an ONNX graph names its external data."""
     others = {".onnx", ".json", ".jinja", ".txt", ".md", ".model"}
     beside = [file for file in graph.parent.iterdir() if file.is_file() and file.suffix not in others]
     if not beside or not graph.stat().st_size:
@@ -68,8 +67,8 @@ def external_data(graph: Path) -> Iterator[Path]:
         yield from [file for file in beside if content.find(file.name.encode()) >= 0]
 
 
-def find_graph(path: Path, genai: Mapping[str, Any]) -> Path:
-    """The model's .onnx file: the one genai_config.json names, else in onnx/, else model.onnx."""
+def _find_graph(path: Path, genai: Mapping[str, Any]) -> Path:
+    """The model's .onnx file: the one that genai_config.json names, else one in onnx/, else model.onnx."""
     named = section(genai, "model", "decoder").get("filename")
     if named:
         candidates, why = [inside(path, str(named))], f"genai_config.json names {named}, which is missing"
@@ -84,8 +83,8 @@ def find_graph(path: Path, genai: Mapping[str, Any]) -> Path:
     raise SpecdecError(f"no ONNX graph in {path}", why, "make one with `specdec-export SOURCE -o DIR`")
 
 
-def config_from_genai(path: Path, genai: Mapping[str, Any]) -> Mapping[str, Any]:
-    """ONNX Runtime GenAI's own builder writes no config.json: its genai_config.json says the same."""
+def _config_from_genai(path: Path, genai: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of a folder without config.json: ONNX Runtime GenAI's builder only writes genai_config.json."""
     model = section(genai, "model")
     if "vocab_size" not in model:
         nested = " (it holds a pair: target/ and draft/)" if (path / "target").is_dir() else ""
@@ -98,22 +97,22 @@ def config_from_genai(path: Path, genai: Mapping[str, Any]) -> Mapping[str, Any]
     return {**{key: model.get(key) for key in ("vocab_size", "eos_token_id", "bos_token_id")}, **renamed}
 
 
-def sizes_from_genai(genai: Mapping[str, Any], graph: Path) -> Mapping[str, int]:
-    """What genai_config.json says of a graph's heads, layers and widths, by config.json's names."""
+def _sizes_from_genai(genai: Mapping[str, Any], graph: Path) -> Mapping[str, int]:
+    """The heads, layers and widths of a graph in genai_config.json, by config.json's names."""
     decoders = [section(genai, "model", role) for role in ("decoder", "draft")]
     names = [PureWindowsPath(str(decoder.get("filename", ""))).parts for decoder in decoders]
     own = (each for each, parts in zip(decoders, names, strict=True) if parts == graph.parts[-len(parts) :])
-    said = next(own, {})
+    decoder = next(own, {})
     same = ("hidden_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads")
-    found = {"head_dim": said.get("head_size")} | {key: said.get(key) for key in same}
-    return {key: value for key, value in found.items() if isinstance(value, int) and value > 0}
+    sizes = {"head_dim": decoder.get("head_size")} | {key: decoder.get(key) for key in same}
+    return {key: value for key, value in sizes.items() if isinstance(value, int) and value > 0}
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What the files beside a graph say about the model; nothing of the graph itself is read here.
+    """What the files beside a graph say about the model; the graph itself is not read here.
 
-    `tokenizer_config` holds special_tokens_map.json too.
+    `tokenizer_config` includes special_tokens_map.json; `facts` are what our export recorded in specdec.json.
     """
 
     path: Path
@@ -125,7 +124,7 @@ class ModelFolder:
 
     @property
     def name(self) -> str:
-        """Name of the source if the export recorded one, else of the folder."""
+        """The name of the source if the export recorded it, else of the folder."""
         return str(self.facts.get("name") or self.path.resolve().name)
 
     @property
@@ -140,7 +139,7 @@ class ModelFolder:
 
     @property
     def context_length(self) -> int:
-        """Most tokens the graph can attend over: what the export recorded, else what the model was trained for."""
+        """The most tokens that the graph can attend to: as the export recorded, else as the model was trained."""
         recorded = self.facts.get("context_length")
         if recorded is None:
             return self._number("max_position_embeddings")
@@ -154,17 +153,17 @@ class ModelFolder:
 
     @property
     def bos_token_id(self) -> int | None:
-        """Id that opens a text, or None; whether it is put there is `adds_bos`."""
-        found = self._ids("bos_token_id")
-        return found[0] if found else self._token_named("bos_token")
+        """The id that opens a text, or None; `adds_bos` says whether it is added."""
+        ids = self._ids("bos_token_id")
+        return ids[0] if ids else self._token_named("bos_token")
 
     @property
     def adds_bos(self) -> bool:
-        """Whether the model's own tokenizer opens a raw text with BOS."""
-        said = self.tokenizer_config.get("add_bos_token")
-        if said is not None and not isinstance(said, bool):
-            raise self._unusable("tokenizer_config.json", "add_bos_token", said)
-        return said if said is not None else self.bos_token_id in self.tokenizer.prefix_ids
+        """Whether the model's own tokenizer begins a raw text with BOS."""
+        added = self.tokenizer_config.get("add_bos_token")
+        if added is not None and not isinstance(added, bool):
+            raise self._unusable("tokenizer_config.json", "add_bos_token", added)
+        return added if added is not None else self.bos_token_id in self.tokenizer.prefix_ids
 
     @cached_property
     def chat_template(self) -> str | None:
@@ -177,13 +176,13 @@ class ModelFolder:
                 raise SpecdecError(
                     f"{file} is not UTF-8 text", str(error), "export or download the model again"
                 ) from error
-        said = found = self.tokenizer_config.get("chat_template")
-        if isinstance(found, list) and all(isinstance(entry, Mapping) for entry in found):
-            named = {entry.get("name"): entry.get("template") for entry in found}
-            found = named.get("default", next(iter(named.values()), None))
-        if found is not None and not isinstance(found, str):
-            raise self._unusable("tokenizer_config.json", "chat_template", said)
-        return found
+        value = template = self.tokenizer_config.get("chat_template")
+        if isinstance(template, list) and all(isinstance(entry, Mapping) for entry in template):
+            named = {entry.get("name"): entry.get("template") for entry in template}
+            template = named.get("default", next(iter(named.values()), None))
+        if template is not None and not isinstance(template, str):
+            raise self._unusable("tokenizer_config.json", "chat_template", value)
+        return template
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -198,7 +197,7 @@ class ModelFolder:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Bytes on disk of the graph and of the external data that it names."""
+        """Bytes on disk of the graph and its external data."""
         return sum(file.stat().st_size for file in (self.graph, *external_data(self.graph)))
 
     @cached_property
@@ -215,7 +214,7 @@ class ModelFolder:
             raise self._unusable("specdec.json", "trimmed_vocabulary", ranges) from error
 
     def number(self, key: str) -> int | None:
-        """The whole number that config.json has at `key`, None where it has none; SpecdecError for anything else."""
+        """The whole number that config.json has at `key`, or None. Raises SpecdecError for anything else."""
         return None if self.config.get(key) is None else self._number(key)
 
     def _number(self, key: str) -> int:
@@ -233,12 +232,12 @@ class ModelFolder:
 
     def _ids(self, key: str) -> list[int]:
         """Token ids that generation_config and config have at `key`, one or a list."""
-        found = list[int]()
+        ids = list[int]()
         for file, values in ("generation_config.json", self.generation), ("config", self.config):
             value = values.get(key)
             several = value if isinstance(value, list) else [] if value is None else [value]
-            found += [self._checked(file, key, each) for each in several]
-        return found
+            ids += [self._checked(file, key, each) for each in several]
+        return ids
 
     def _unusable(self, file: str, key: str, value: Any) -> SpecdecError:
         shown = repr(value) if len(repr(value)) < 100 else repr(value)[:100] + "…"
@@ -248,7 +247,7 @@ class ModelFolder:
 
 
 def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
-    """Read a model folder (ours, ONNX Runtime GenAI's, onnx-community's or Optimum's); `path` may be a graph in it."""
+    """Read a model folder (ours, ONNX Runtime GenAI's, onnx-community's or Optimum's); `path` may also be its graph."""
     path = Path(path)
     if path.suffix == ".onnx" and path.is_file():
         path, graph = (path.parent.parent if path.parent.name == "onnx" else path.parent), path
@@ -256,15 +255,15 @@ def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
         raise SpecdecError(
             f"{path} is not a folder",
             "it is a file" if path.exists() else "nothing is there",
-            "give a folder that specdec-export made; it takes checkpoints, .gguf files too",
+            "give a folder that specdec-export made; it converts checkpoints and .gguf files",
         )
     genai = read_json(path / "genai_config.json")
-    config = read_json(path / "config.json") or config_from_genai(path, genai)
-    graph = graph or find_graph(path, genai)
+    config = read_json(path / "config.json") or _config_from_genai(path, genai)
+    graph = graph or _find_graph(path, genai)
     known = {key: value for key, value in config.items() if value is not None}
     return ModelFolder(
         path=path,
-        config={**config, **sizes_from_genai(genai, graph), **known},
+        config={**config, **_sizes_from_genai(genai, graph), **known},
         generation=read_json(path / "generation_config.json"),
         tokenizer_config=merged_settings(
             read_json(path / "tokenizer_config.json"), read_json(path / "special_tokens_map.json")

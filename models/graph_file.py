@@ -1,4 +1,4 @@
-"""What a decoder's .onnx file says of itself, read from its own bytes: the `onnx` package is not needed, nor any weight."""
+"""Inputs, outputs and tables of a decoder's .onnx file, read without the `onnx` package or any weight."""
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from specdec_onnx.models.errors import SpecdecError
 
 Axis = int | str | None
-"""A size, the name of one that is only known at run time, or None for one without a name."""
+"""A size, the name of a size that is only known at run time, or None if that has no name."""
 
 PAST = "past_key_values."
 _LOOKUPS = ("Gather", "GatherBlockQuantized")
@@ -30,9 +30,9 @@ class Value:
 
 @dataclass(slots=True)
 class GraphFile:
-    """Inputs, outputs, and the bytes of tables that rows are only looked up in.
+    """Inputs, outputs, and the size of the tables in which rows are only looked up.
 
-    `tables` counts tensors in external data: such a table stays in its file, only the rows in use are read.
+    `tables` is the bytes of those in external data: they stay in their file, and only the rows in use are read.
     """
 
     inputs: dict[str, Value] = field(default_factory=dict)
@@ -46,22 +46,22 @@ class GraphFile:
 
 
 def read_graph(file: Path) -> GraphFile:
-    """Read `file`; SpecdecError when it is no ONNX graph."""
+    """Read `file`. Raises SpecdecError if it is not an ONNX graph."""
     try:
         with file.open("rb") as stream:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         found = _graph_of(memoryview(content))
     except (OSError, ValueError, IndexError, TypeError, AttributeError) as error:
-        raise SpecdecError(f"{file} is no ONNX graph", str(error), "get the model again") from error
+        raise SpecdecError(f"{file} is not an ONNX graph", str(error), "get the model again") from error
     if not found.inputs:
-        raise SpecdecError(f"{file} is no ONNX graph", "it has no inputs", "get the model again")
+        raise SpecdecError(f"{file} is not an ONNX graph", "it has no inputs", "get the model again")
     return found
 
 
 def cache_axes(name: str, shapes: Sequence[Sequence[Axis]], config: Mapping[str, Any]) -> tuple[int, int]:
-    """Heads and width of the cache called `name`: from its `shapes` (past, present), else as the model's config says.
+    """Heads and width of the cache called `name`: from its `shapes` (past, present), else from the model's config.
 
-    ONNX Runtime GenAI's builder leaves the width to the config. SpecdecError when neither tells.
+    ONNX Runtime GenAI's builder has the width only in the config. Raises SpecdecError if neither has one.
     """
     heads = [config.get("num_key_value_heads"), config.get("num_attention_heads")]
     whole, parts = config.get("hidden_size"), config.get("num_attention_heads")
@@ -106,7 +106,7 @@ def _graph_of(data: memoryview) -> GraphFile:
 
 
 def _note_uses(node: memoryview, looked_up: set[str], other_uses: set[str]) -> None:
-    """Sort the names that a node reads, those of its inner graphs too: rows looked up of the first, else used whole."""
+    """Sort the names that a node and its inner graphs read: `looked_up` if only rows of it are, else `other_uses`."""
     inputs: list[str] = []
     operator = ""
     for number, value in _fields(node):
@@ -127,7 +127,7 @@ def _note_uses(node: memoryview, looked_up: set[str], other_uses: set[str]) -> N
 
 
 def _external(tensor: memoryview) -> tuple[str, int]:
-    """A stored tensor's name, and its bytes if they lie in external data, else 0."""
+    """A stored tensor's name, and its size in bytes if it is in external data, else 0."""
     name, shape, kind, entries = "", list[int](), 0, dict[str, str]()
     for number, value in _fields(tensor):
         if number == 1:
@@ -166,7 +166,7 @@ def _dimension(axis: memoryview) -> Axis:
 
 
 def _numbers(value: Any) -> list[int]:
-    """A repeated number: one, or several packed."""
+    """The values of a repeated number field, packed or not."""
     if not isinstance(value, memoryview):
         return [int(value)]
     found, at = [], 0

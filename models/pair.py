@@ -1,13 +1,16 @@
-"""A target model and, beside it, the draft that may propose tokens for it."""
+"""A target model with the draft that may propose tokens for it: where it is, how it is opened, whether the two fit."""
 
 import filecmp
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from specdec_onnx.models.catalog import catalog
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, inside, open_model, read_json, section
+from specdec_onnx.models.system import home
 from specdec_onnx.models.tokenizer import Tokenizer
 
 _SHOWN = 3
@@ -15,8 +18,57 @@ _PROBE = "def f(x):\n\treturn  x + 1234567  # it's naïve, 北京的天气\r\n\n
 
 
 @dataclass(frozen=True)
+class Pair:
+    """A target, and a draft that fits it or None; `path` is the folder that was opened."""
+
+    path: Path
+    target: ModelFolder
+    draft: ModelFolder | None = None
+
+
+def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
+    """Open a pair folder, or a model folder and optionally a draft's. Raises SpecdecError if the draft does not fit."""
+    path = Path(path)
+    target, own_draft = members(path)
+    drafter = open_model(draft) if draft is not None else own_draft
+    if drafter is not None:
+        require_compatible(target, drafter)
+    return Pair(path, target, drafter)
+
+
+def members(path: Path) -> tuple[ModelFolder, ModelFolder | None]:
+    """The models of a folder, neither compared nor loaded; the draft is None if there is none."""
+    model = section(read_json(path / "genai_config.json"), "model")
+    names = [section(model, role).get("filename") for role in ("decoder", "draft")]
+    if all(names):
+        return _model_of(path, str(names[0])), _model_of(path, str(names[1]))
+    if (path / "target").is_dir():
+        drafts = path / "draft"
+        return open_model(path / "target"), open_model(drafts) if drafts.is_dir() else None
+    return open_model(path), None
+
+
+def _model_of(root: Path, name: str) -> ModelFolder:
+    """The model whose graph genai_config.json names; the nearest folder with a config and a tokenizer describes it."""
+    graph = inside(root, name)
+    if not graph.is_file():
+        raise SpecdecError(
+            f"no ONNX graph at {graph}",
+            "genai_config.json names it, but it is missing",
+            "export the pair again",
+        )
+    above = [folder for folder in graph.parents if folder == root or root in folder.parents]
+    return open_model(next((folder for folder in above if _describes(folder)), root), graph)
+
+
+def _describes(folder: Path) -> bool:
+    described = (folder / "config.json").is_file() or (folder / "genai_config.json").is_file()
+    return described and (folder / "tokenizer.json").is_file()
+
+
+@dataclass(frozen=True)
 class Compatibility:
-    """`problems` forbid drafting (an id means two things); `notes` are differences that do no harm."""
+    """`problems` forbid drafting (an id has two meanings); `notes` are harmless differences."""
 
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -28,7 +80,7 @@ class Compatibility:
 
 
 def compatibility(target: ModelFolder, draft: ModelFolder) -> Compatibility:
-    """Compare vocabularies id by id (same id, same text) and special tokens; all else can only be a note."""
+    """Compare special tokens and vocabularies, id by id; other differences are only notes."""
     problems: list[str] = []
     notes = [*_width_notes(target, draft), *_folder_notes(target, draft)]
     if not _same_files(target, draft):
@@ -83,9 +135,8 @@ def _difference(ours: Tokenizer, theirs: Tokenizer, token: int) -> str:
 def _width_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
     if target.vocab_size == draft.vocab_size:
         return []
-    return [
-        f"the logits are {target.vocab_size:,} wide in the target, {draft.vocab_size:,} in the draft: never proposed padding"
-    ]
+    widths = f"{target.vocab_size:,} wide in the target, {draft.vocab_size:,} in the draft"
+    return [f"the logits are {widths}: the extra columns are padding, never proposed"]
 
 
 def _folder_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
@@ -121,63 +172,58 @@ def _quoted(text: str) -> str:
 
 
 def require_compatible(target: ModelFolder, draft: ModelFolder) -> None:
-    """SpecdecError that lists every problem when `draft` may not draft for `target`."""
-    found = compatibility(target, draft)
-    if not found.ok:
+    """Raise SpecdecError, with every problem, if `draft` cannot draft for `target`."""
+    fit = compatibility(target, draft)
+    if not fit.ok:
         raise SpecdecError(
             f"{draft.name} cannot draft for {target.name}: the same token ids mean different things",
-            "; ".join(found.problems),
+            "; ".join(fit.problems),
             "choose a draft with the target's tokenizer (a smaller model of the same family), or use no draft",
         )
 
 
-__all__ = ["Compatibility", "Pair", "compatibility", "members", "open_pair"]
+def pairs_folder() -> Path:
+    """Where exported pairs live, one folder each."""
+    return home() / "pairs"
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A checked pair; `draft` is None for a single model. `path` is the folder that was opened."""
-
-    path: Path
-    target: ModelFolder
-    draft: ModelFolder | None = None
+def folder_of(name: str) -> Path:
+    """Where the pair of that catalog name is, or will be, exported."""
+    return pairs_folder() / name
 
 
-def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
-    """Open a pair folder, a single model folder, or target + draft folders; SpecdecError when they don't fit."""
-    path = Path(path)
-    target, own_draft = members(path)
-    drafter = open_model(draft) if draft is not None else own_draft
-    if drafter is not None:
-        require_compatible(target, drafter)
-    return Pair(path, target, drafter)
+def exported() -> list[str]:
+    """Names of the pairs that were exported to the home folder."""
+    folder = pairs_folder()
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
-def members(path: Path) -> tuple[ModelFolder, ModelFolder | None]:
-    """The models of a folder, neither compared nor loaded; the draft is None when there is none."""
-    model = section(read_json(path / "genai_config.json"), "model")
-    names = [section(model, role).get("filename") for role in ("decoder", "draft")]
-    if all(names):
-        return _model_of(path, str(names[0])), _model_of(path, str(names[1]))
-    if (path / "target").is_dir():
-        drafts = path / "draft"
-        return open_model(path / "target"), open_model(drafts) if drafts.is_dir() else None
-    return open_model(path), None
+def locate(pair: str | Path) -> Path:
+    """The folder that PAIR means: a path, or the name of an exported pair. Raises SpecdecError if there is neither."""
+    name = str(pair)
+    if name and (path := _existing(name)) is not None:
+        return path
+    names = exported()
+    if name in names:
+        return folder_of(name)
+    have = (
+        f"the pairs exported here are: {', '.join(names)}" if names else "no pair has been exported here yet"
+    )
+    fix = f"give a folder made by specdec-export, or one of the catalog's names: {', '.join(catalog())}"
+    if name in catalog():
+        fix = f"specdec-export {name} -o {folder_of(name)}"
+    raise SpecdecError(
+        f"no pair at {name!r}", f"it is neither a folder nor the name of an exported pair; {have}", fix
+    )
 
 
-def _model_of(root: Path, name: str) -> ModelFolder:
-    """The model whose graph genai_config.json names: described by the nearest folder with its own files."""
-    graph = inside(root, name)
-    if not graph.is_file():
-        raise SpecdecError(
-            f"no ONNX graph at {graph}",
-            "genai_config.json names it, but it is missing",
-            "export the pair again",
-        )
-    above = [folder for folder in graph.parents if folder == root or root in folder.parents]
-    return open_model(next((folder for folder in above if _describes(folder)), root), graph)
-
-
-def _describes(folder: Path) -> bool:
-    described = (folder / "config.json").is_file() or (folder / "genai_config.json").is_file()
-    return described and (folder / "tokenizer.json").is_file()
+def _existing(name: str) -> Path | None:
+    """`name` as a path, in which a leading ~ is the user's home; None when nothing is there."""
+    for path in (Path(name), Path(os.path.expanduser(name))):  # noqa: PTH111 - the method raises for an unknown user
+        try:
+            if path.exists():
+                return path
+        except (OSError, ValueError):  # too long for a path, or with a NUL in it
+            continue
+    return None

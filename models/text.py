@@ -24,7 +24,7 @@ def on_one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def gigabytes(size: int) -> str:
+def gigabytes(size: float) -> str:
     """A number of bytes as `1.6 GB` or `135 MB`."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 

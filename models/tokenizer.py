@@ -1,4 +1,8 @@
-"""Text to token ids and back, exactly as the model's own tokenizer.json says."""
+"""Text to token ids and back, exactly as the model's own files say.
+
+Many tokenizer.json files lack control tokens that the settings beside them declare. transformers adds these when it
+loads a model, and so does `Tokenizer.load`.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,14 +10,35 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 from weakref import WeakValueDictionary
 
-from specdec_onnx.models.added_tokens import Declared, add_tokens, missing_tokens
 from specdec_onnx.models.errors import SpecdecError
 
-# Reading one takes a second, and a pair has two that are mostly the same.
+ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_EXTRAS = ("additional_special_tokens", "extra_special_tokens")
+_Rank = Literal["all", "special", "nothing"]
+_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+
+
+# Loading one takes a second, and the two models of a pair mostly have the same one.
 _SHARED: WeakValueDictionary[tuple[type, bytes, object], Any] = WeakValueDictionary()
+
+
+class Declared(NamedTuple):
+    """A token as the settings describe it; `token` is its id if they give one.
+
+    `overrules` says which of its flags take precedence over those that tokenizer.json has for the same token.
+    """
+
+    content: str
+    token: int | None
+    overrules: _Rank
+    special: bool
+    lstrip: bool
+    rstrip: bool
+    single_word: bool
+    normalized: bool
 
 
 class Tokenizer:
@@ -22,7 +47,7 @@ class Tokenizer:
     def __init__(self, raw: Any) -> None:
         self.raw = raw
         self._lock = Lock()
-        # These serve training on batches: a prompt is neither cut nor filled up, and its tokens aren't drawn.
+        # These settings serve training; a prompt is never truncated, padded or tokenized at random.
         raw.no_truncation()
         raw.no_padding()
         if getattr(raw.model, "dropout", None):
@@ -30,9 +55,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path, declared: Sequence[Declared] = (), limit: int | None = None) -> Self:
-        """Read `folder/tokenizer.json` and add the `declared` tokens that it lacks, of ids below `limit`.
+        """Read `folder/tokenizer.json` and add the `declared` tokens that it lacks, if their ids are below `limit`.
 
-        One of the same content is shared. Raises SpecdecError when the file is missing or broken.
+        Folders with the same content share one tokenizer. Raises SpecdecError when the file is missing or broken.
         """
         file = folder / "tokenizer.json"
         if not file.is_file():
@@ -41,22 +66,22 @@ class Tokenizer:
             )
         content = file.read_bytes()
         digest = sha256(content).digest()
-        asked = cls, digest, (tuple(declared), limit)
-        if (known := _SHARED.get(asked)) is not None:
+        request = cls, digest, (tuple(declared), limit)
+        if (known := _SHARED.get(request)) is not None:
             return known
         raw = _read(file, content)
-        missing = missing_tokens(raw, declared, limit)
-        made = _SHARED.get((cls, digest, missing))
-        if made is None:
-            add_tokens(raw, missing)
-            made = _SHARED[cls, digest, missing] = cls(raw)
-        _SHARED[asked] = made
-        return made
+        missing = _missing_tokens(raw, declared, limit)
+        tokenizer = _SHARED.get((cls, digest, missing))
+        if tokenizer is None:
+            _add_tokens(raw, missing)
+            tokenizer = _SHARED[cls, digest, missing] = cls(raw)
+        _SHARED[request] = tokenizer
+        return tokenizer
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Ids of `text`, with no BOS or EOS added; `special=False` reads special-token text as plain text.
+        """Ids of `text`, without BOS or EOS; with `special=False`, the text of special tokens is plain text.
 
-        Raises SpecdecError for what is no text, and for half a character.
+        Raises SpecdecError if `text` is not a string, or holds half a character.
         """
         require_text(text, "the text")
         with self._lock:
@@ -64,13 +89,13 @@ class Tokenizer:
             return self.raw.encode(text, add_special_tokens=False).ids
 
     def encoding(self, text: str) -> Any:
-        """The library's own result for `encode(text)`: `ids`, and `token_to_chars(index)` for each one's place."""
+        """The library's own result for `encode(text)`: `ids`, and `token_to_chars(index)` for the position of each."""
         with self._lock:
             self.raw.encode_special_tokens = False
             return self.raw.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Text of `ids`; ids without a token (vocabulary padding) are silent, broken UTF-8 becomes U+FFFD."""
+        """Text of `ids`; ids without a token (vocabulary padding) are skipped, broken UTF-8 becomes U+FFFD."""
         return self.raw.decode([int(i) for i in ids], skip_special_tokens=skip_special)
 
     def id_of(self, text: str) -> int | None:
@@ -117,11 +142,6 @@ class Tokenizer:
         return sorted(self.raw.get_added_tokens_decoder())
 
     @cached_property
-    def special_ids(self) -> frozenset[int]:
-        """Ids of the tokens marked special."""
-        return frozenset(self.special_tokens.values())
-
-    @cached_property
     def prefix_ids(self) -> tuple[int, ...]:
         """Ids that the model's own post-processor puts before any text (its BOS, usually)."""
         with self._lock:
@@ -132,7 +152,7 @@ class Tokenizer:
 
 
 def require_text(text: object, what: str) -> None:
-    """Refuse (SpecdecError) what isn't a text, and a text with half a character (a lone surrogate)."""
+    """Raise SpecdecError if `text` is not a string, or holds half a character (a lone surrogate)."""
     if not isinstance(text, str):
         raise SpecdecError(f"{what} is {text!r:.60}", "it must be a text (str)")
     try:
@@ -143,6 +163,32 @@ def require_text(text: object, what: str) -> None:
             f"{text[error.start]!a} is a surrogate without its other half",
             "decode the text as UTF-8, or cut it between characters",
         ) from error
+
+
+def merged_settings(config: Mapping[str, Any], roles: Mapping[str, Any]) -> Mapping[str, Any]:
+    """tokenizer_config.json with what special_tokens_map.json adds; in the older form, the latter takes precedence."""
+    named = {key: value for key, value in roles.items() if key in (*ROLES, *_EXTRAS) and value is not None}
+    return {**named, **config} if "added_tokens_decoder" in config else {**config, **named}
+
+
+def role_text(settings: Mapping[str, Any], role: str) -> str | None:
+    """The text of the token that has a role such as "eos_token", None if there is none."""
+    value = settings.get(role)
+    return _content(value, role) if value else None
+
+
+def declared_tokens(settings: Mapping[str, Any], older: Mapping[str, Any]) -> tuple[Declared, ...]:
+    """All tokens that merged `settings` declare, by id, then by role; `older` is the content of added_tokens.json."""
+    roles = {_content(value, role): value for role, value in _roles(settings)}
+    entries: Any = settings.get("added_tokens_decoder")
+    older_form = entries is None
+    if older_form:
+        entries = {str(token): text for text, token in older.items()}
+    ranks: tuple[_Rank, _Rank] = ("special", "special") if older_form else ("all", "nothing")
+    listed = [_declared(entry, token, ranks[0], roles) for token, entry in _entries(entries)]
+    known = {entry.content for entry in listed}
+    named = [_declared(value, None, ranks[1], roles) for text, value in roles.items() if text not in known]
+    return (*sorted(listed, key=lambda entry: entry.token or 0), *named)
 
 
 def _read(file: Path, content: bytes) -> Any:
@@ -160,3 +206,96 @@ def _steps(decoder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         return
     for step in decoder["decoders"]:
         yield from _steps(step)
+
+
+def _missing_tokens(raw: Any, declared: Sequence[Declared], limit: int | None) -> tuple[Declared, ...]:
+    """The declared tokens that the tokenizer lacks or describes differently, with ids that a model of `limit` ids has.
+
+    Raises SpecdecError for a token that could not get its id.
+    """
+    added = raw.get_added_tokens_decoder()
+    known = {entry.content: entry for entry in added.values()}
+    free = max(raw.get_vocab_size(with_added_tokens=False), max(added, default=-1) + 1)
+    missing = []
+    for entry in declared:
+        now = known.get(entry.content)
+        if now is not None:
+            entry = _overruling(entry, now)
+            wanted = any(getattr(now, flag) != getattr(entry, flag) for flag in _FLAGS)
+        elif raw.token_to_id(entry.content) is not None:
+            wanted = True
+        elif wanted := limit is None or max(free, entry.token or 0) < limit:
+            free = _next(raw, entry, free)
+        if wanted:
+            missing.append(entry)
+    return tuple(missing)
+
+
+def _add_tokens(raw: Any, declared: Sequence[Declared]) -> None:
+    """Make `declared` tokens of the tokenizer; those in its vocabulary keep their ids."""
+    from tokenizers import AddedToken
+
+    raw.add_tokens(
+        [AddedToken(entry.content, **{flag: getattr(entry, flag) for flag in _FLAGS}) for entry in declared]
+    )
+
+
+def _overruling(entry: Declared, now: Any) -> Declared:
+    """The token as declared and as tokenizer.json describes it (`now`); the library cannot make one not special."""
+    special = now.special or (entry.special and entry.overrules != "nothing")
+    if entry.overrules == "all":
+        return entry._replace(special=special)
+    return entry._replace(**{flag: getattr(now, flag) for flag in _FLAGS} | {"special": special})
+
+
+def _next(raw: Any, entry: Declared, free: int) -> int:
+    """The next free id once `entry` has this one."""
+    if entry.token not in (None, free) or raw.id_to_token(free) is not None:
+        raise SpecdecError(
+            f"tokenizer.json lacks the token {entry.content}",
+            f"the other files give it the id {entry.token}, the vocabulary's next one is {free}",
+            "download the model again, with its whole tokenizer",
+        )
+    return free + 1
+
+
+def _roles(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((role, settings[role]) for role in ROLES if settings.get(role))
+    for key in _EXTRAS:
+        extras = settings.get(key) or []
+        if not isinstance(extras, (list, Mapping)):
+            raise _faulty(key, extras)
+        yield from (
+            (key, value) for value in (extras.values() if isinstance(extras, Mapping) else extras) if value
+        )
+
+
+def _entries(listed: Any) -> Iterator[tuple[int, Any]]:
+    if not isinstance(listed, Mapping):
+        raise _faulty("added_tokens_decoder", listed)
+    for token, entry in listed.items():
+        if not token.isdecimal():
+            raise _faulty("added_tokens_decoder", {token: entry})
+        yield int(token), entry
+
+
+def _declared(value: Any, token: int | None, overrules: _Rank, roles: Mapping[str, Any]) -> Declared:
+    flags = value if isinstance(value, Mapping) else {}
+    text = _content(value, "added_tokens_decoder")
+    special = text in roles or bool(flags.get("special"))
+    normalized = bool(flags.get("normalized", not special))
+    lstrip, rstrip, word = (bool(flags.get(flag)) for flag in ("lstrip", "rstrip", "single_word"))
+    return Declared(text, token, overrules, special, lstrip, rstrip, word, normalized)
+
+
+def _content(value: Any, where: str) -> str:
+    text = value.get("content") if isinstance(value, Mapping) else value
+    if not isinstance(text, str) or not text:
+        raise _faulty(where, value)
+    return text
+
+
+def _faulty(where: str, value: Any) -> SpecdecError:
+    return SpecdecError(
+        f"the tokenizer's settings say {where}: {value!r}", "it must be a token", "download the model again"
+    )

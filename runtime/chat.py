@@ -1,4 +1,4 @@
-"""A conversation: messages, their tokens, and the cache that is kept between turns."""
+"""A conversation: messages, their tokens, and the cache that stays valid between turns."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Transcript:
     """Text and tokens of the newest prompt and answer.
 
-    A written answer, encoded again, may get other tokens than the model chose; the cache would then not fit.
+    Encoding an answer again may give other tokens than the model chose; the cache would not match them.
     """
 
     def __init__(self, model: ModelFolder) -> None:
@@ -27,28 +27,28 @@ class Transcript:
         self._text, self._tokens = "", list[int]()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Tokens of a prompt; where it begins with what was remembered, that part keeps its very tokens."""
+        """Tokens of a prompt; if it begins with the remembered text, that part keeps its original tokens."""
         text, size = prompt.text, len(self._text)
         if not (size and text.startswith(self._text) and same_origin(text[:size], self._text)):
             return encode(self._model, prompt)
         return [*self._tokens, *encode(self._model, prompt, size)]
 
     def remember(self, prompt: Prompt, tokens: Sequence[int], answer: str, written: Sequence[int]) -> None:
-        """Keep an answer's tokens if they spell it (a stop string or half a character may say otherwise)."""
+        """Keep an answer's tokens if they spell it; after a stop string or half a character, they may not."""
         kept = list(written)
         while kept and kept[-1] in self._model.eos_token_ids:
             kept.pop()
         if continuation(self._model.tokenizer, tokens, kept) == answer:
-            said = answer if prompt.raw else Said(answer)
-            self._text, self._tokens = concat((prompt.text, said)), [*tokens, *kept]
+            spoken = answer if prompt.raw else Said(answer)
+            self._text, self._tokens = concat((prompt.text, spoken)), [*tokens, *kept]
 
 
 class Chat:
-    """Turns of user and assistant; every turn pays prefill only for tokens that are new.
+    """Turns of user and assistant; each turn pays prefill only for new tokens.
 
-    `messages` may be read at any time and holds the answer so far, also one that was stopped. A question, or an edit of
-    one, is there from the answer's first step on: one that is never read, fails or is stopped before leaves all as it was.
-    A question asked before the conversation went on is refused, so that no turn is lost.
+    `messages` may be read at any time and includes the answer so far, even if it was stopped. A question or an edit is
+    added with the answer's first step: an answer that is never read, fails or is stopped before then changes nothing.
+    An answer to an earlier state of the conversation is refused, so that no turn is lost.
     """
 
     def __init__(self, engine: "Engine", system: str | None = None) -> None:
@@ -57,38 +57,38 @@ class Chat:
         self._transcript = Transcript(engine.pair.target)
         self._cancel: Callable[[], None] = lambda: None
 
-    def send(self, text: str, **ask: Any) -> Stream:
-        """Ask and stream the answer; takes what `Engine.stream` takes.
+    def send(self, text: str, **options: Any) -> Stream:
+        """Send a message and stream the answer; takes the arguments of `Engine.stream`.
 
-        Raises SpecdecError, with the counts, when the conversation has outgrown the context; it is then unchanged.
+        Raises SpecdecError, with the counts, when the conversation no longer fits the context; it is then unchanged.
         """
-        return self._answer([*self.messages, {"role": "user", "content": text}], **ask)
+        return self._answer([*self.messages, {"role": "user", "content": text}], **options)
 
-    def regenerate(self, **ask: Any) -> Stream:
-        """Drop the last answer and stream another one."""
-        return self._answer(self.messages[: self._last("user") + 1], **ask)
+    def regenerate(self, **options: Any) -> Stream:
+        """Replace the last answer by a new one."""
+        return self._answer(self.messages[: self._last("user") + 1], **options)
 
-    def edit(self, index: int, text: str, **ask: Any) -> Stream:
-        """Replace the user message at `index`, drop what came after it and stream a new answer."""
+    def edit(self, index: int, text: str, **options: Any) -> Stream:
+        """Replace the user message at `index`, delete what came after it and stream a new answer."""
         if not 0 <= index < len(self.messages) or self.messages[index]["role"] != "user":
             raise SpecdecError(f"message {index} cannot be edited", "it is not a message of the user")
-        return self._answer([*self.messages[:index], {"role": "user", "content": text}], **ask)
+        return self._answer([*self.messages[:index], {"role": "user", "content": text}], **options)
 
     def cancel(self) -> None:
-        """End the answer asked for last in this conversation, and no other; may be called from any thread."""
+        """End the answer requested last in this conversation, and no other; may be called from any thread."""
         self._cancel()
 
-    def _answer(self, messages: list[Message], **ask: Any) -> Stream:
+    def _answer(self, messages: list[Message], **options: Any) -> Stream:
         for message in messages:
             require_text(message["content"], f"the {message['role']}'s message")
         prompt = chat_prompt(self._engine.pair.target, messages)
         tokens = self._transcript.encode(prompt)
-        steps = self._engine.stream(tokens, suffix=self._suffix, **ask)
+        steps = self._engine.stream(tokens, suffix=self._suffix, **options)
         self._cancel = steps.cancel
         before = [dict(message) for message in self.messages]
-        return steps.through(self._recorded(steps, before, messages, prompt, tokens))
+        return steps.through(self._record(steps, before, messages, prompt, tokens))
 
-    def _recorded(
+    def _record(
         self, steps: Stream, before: list[Message], asked: list[Message], prompt: Prompt, tokens: list[int]
     ) -> Steps:
         message, written = {"role": "assistant", "content": ""}, list[int]()
@@ -108,13 +108,13 @@ class Chat:
     def _check_unchanged(self, before: list[Message]) -> None:
         if self.messages != before:
             raise SpecdecError(
-                "the conversation has gone on meanwhile",
-                "another message was answered since this one was sent",
+                "the conversation has changed",
+                "another message was answered after this one was sent",
                 "send it again",
             )
 
     def _last(self, role: str) -> int:
-        places = [place for place, message in enumerate(self.messages) if message["role"] == role]
-        if not places:
+        indices = [index for index, message in enumerate(self.messages) if message["role"] == role]
+        if not indices:
             raise SpecdecError("there is nothing to answer", "the conversation has no message yet")
-        return places[-1]
+        return indices[-1]

@@ -1,31 +1,28 @@
-"""The public face: load a model or a pair once, then stream answers from it."""
+"""The public entry point: load a model or a pair once, then stream answers from it."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.pair import Pair, open_pair
-from specdec_onnx.models.places import locate
+from specdec_onnx.models.pair import Pair, locate, open_pair
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
-from specdec_onnx.runtime.generate import Answer, Generator, Result, Round
+from specdec_onnx.runtime.generate import Answer, Result
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import context_limit
 from specdec_onnx.runtime.machine.loading import Loader, Placement
 from specdec_onnx.runtime.machine.profile import Profile
-from specdec_onnx.runtime.model.decoder import Cancelled, Decoder, Progress, Tape
+from specdec_onnx.runtime.model.decoder import Decoder, Tape
 from specdec_onnx.runtime.model.device import check_threads
-from specdec_onnx.runtime.sampling.sampler import Parameters
-from specdec_onnx.runtime.sampling.verification import make_rule
+from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
-from specdec_onnx.runtime.turns import Steps, Stream, Turn, Turns
+from specdec_onnx.runtime.turns import Stream, Turns
 
 
 def load(
@@ -39,13 +36,27 @@ def load(
     context: int | None = None,
     on_measure: Callable[[], None] | None = None,
 ) -> "Engine":
-    """Open the pair (or single model) at `path`, a folder or the name of an exported pair, ready to answer.
+    """Load a pair or a single model, ready to answer.
 
-    `draft` names a draft model for a single model; `device` is cpu, cuda, dml, webgpu or auto (the fastest by
-    measurement), `draft_device` the draft's when it runs elsewhere; `mode` is the default way to speculate; `threads`
-    0 means the physical cores; `context` limits prompt and answer in tokens. The first load on a machine measures
-    what forward passes cost and tests exactness (seconds; kept), after a call of `on_measure`. Raises SpecdecError,
-    also when memory won't do and for more threads than there are cores.
+    The first load on a machine measures what forward passes cost and tests exactness. This takes seconds, and the
+    results are stored.
+
+    Args:
+        path: A folder, or the name of an exported pair.
+        draft: The folder of a draft model, for a single model.
+        device: "cpu", "cuda", "dml", "webgpu", or "auto" for the one that measures fastest.
+        draft_device: The draft model's device, if it is not the target's.
+        mode: The default mode of speculation. The answer is the same in all of them, the speed is not:
+            "plain" drafts nothing and costs one target pass per token; "suffix" drafts what followed the same words
+            earlier in the text, at no cost but a wider target pass; "draft" drafts with the draft model, at the cost of
+            one of its passes per drafted token; "auto" combines both and drafts only as far as it pays, by measurement.
+        threads: Threads per model; 0 means one per physical core.
+        context: The most tokens that prompt and answer may have together.
+        on_measure: Called before anything is measured.
+
+    Raises:
+        SpecdecError: The model cannot be loaded here; also if memory is insufficient, or if there are fewer cores than
+            `threads`.
     """
     check_threads(threads)
     pair = open_pair(locate(path), Path(draft) if draft else None)
@@ -55,31 +66,26 @@ def load(
     if pair.draft is not None:
         loader.open_ahead(pair.draft, draft_device)
     placement, target, profile = loader.target(pair.target, device)
-    places = {"target": placement}
+    placements = {"target": placement}
     if pair.draft is None:
-        return Engine(pair, target, profile, None, loader.context, mode, places)
-    places["draft"], drafter, costs = loader.draft(pair.draft, draft_device)
-    return Engine(pair, target, profile, (drafter, costs), loader.context, mode, places)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """How an answer is wanted."""
-
-    parameters: Parameters
-    mode: str
-    suffix: Suffix
+        return Engine(pair, target, profile, None, loader.context, mode, placements)
+    placements["draft"], drafter, costs = loader.draft(pair.draft, draft_device)
+    return Engine(pair, target, profile, (drafter, costs), loader.context, mode, placements)
 
 
 class Engine:
-    """A loaded target, its draft if there is one, and their caches; one answer at a time.
+    """A loaded target, its draft model if there is one, and their caches; generates one answer at a time.
 
-    `last` is the newest answer with its statistics (among threads, ask the stream for its `result`), `identity` what the self-test found, `profile` and
-    `draft_cost` what forward passes cost, `placements` where target and draft run.
+    Threads may share an engine: their answers queue in the order in which their first steps are read. When a thread
+    begins an answer, it ends the one that it left half-read. A half-read answer of another thread is ended when nobody
+    has read it for half a minute. Reading a superseded answer raises SpecdecError.
 
-    Threads may share an engine: their answers queue, in the order in which their first steps are read. A thread that
-    begins an answer overtakes the one it left half-read; a half-read answer of another thread is overtaken when nobody
-    has read on for half a minute. Reading on what was overtaken is a SpecdecError.
+    Attributes:
+        last: The newest answer with its statistics; threads that share the engine use their stream's `result`.
+        identity: The self-test's verdict on exactness.
+        profile: What the target's passes cost; `draft_cost` is the draft model's curve, or None.
+        placements: Where target and draft run.
+        modes: The modes that this engine has; `mode` is the default.
     """
 
     def __init__(
@@ -102,8 +108,7 @@ class Engine:
         self.speculation = Speculation(profile.curve, drafter, self._vocab_size)
         self.speculation.planner(mode)
         self.mode, self.modes = mode, self.speculation.modes
-        drafted = self.speculation.draft
-        self._tapes = [self._tape, *([drafted.tape] if drafted else [])]
+        self._tapes = [self._tape, *self.speculation.tapes]
         self._turns = Turns(self._allow, self._interrupt)
 
     @property
@@ -120,28 +125,48 @@ class Engine:
         raw: bool = False,
         mode: str | None = None,
         suffix: Suffix | None = None,
-        on_progress: Progress | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
         **fields: Any,
     ) -> Stream:
-        """Answer `prompt`, one step a round; `fields` override single `parameters`.
+        """Answer `prompt`, one step a round.
 
-        Nothing happens before the first step is read, and that waits for the answers that other threads began. A text
-        is a user's message and goes through the chat template, unless it is `raw` or the model has none; token ids are
-        taken as they are. Only the template can carry a `system` prompt. `on_progress(done, total)` reports prefill.
-        Closing what comes back early, or cancelling it, leaves the engine usable. Raises SpecdecError for a prompt that
-        does not fit.
+        Nothing happens before the first step is read, and that one waits for the answers that other threads began. A
+        stream that is closed or cancelled early leaves the engine usable.
+
+        Args:
+            prompt: A user's message, formatted by the chat template if the model has one; or token ids.
+            parameters: How to sample, and when to end.
+            system: A system prompt; requires a chat template.
+            raw: Continue the prompt as plain text, without the chat template.
+            mode: The mode of speculation, see `load`; the engine's by default.
+            suffix: Where suffix drafts come from besides the prompt; a chat keeps one for all its answers.
+            on_progress: Called with (done, total), in tokens, while the prompt is read.
+            fields: Single values that override those of `parameters`.
+
+        Raises:
+            SpecdecError: The prompt is empty or does not fit, or an argument is invalid.
         """
         tokens = self._tokens(prompt, system, raw)
         parameters = replace(parameters or Parameters(), **fields)
         mode = mode or self.mode
         self.speculation.planner(mode)
-        ask = _Ask(parameters, mode, suffix or self.speculation.suffix())
-        turn, result = self._turns.ask(), Result(tokens)
-        return Stream(self._steps(turn, result, ask, on_progress), result, partial(self._turns.cancel, turn))
+        result, suffix = Result(tokens), suffix or self.speculation.suffix()
+        answer = Answer(
+            result,
+            self._tape,
+            self.pair.target,
+            self.speculation,
+            self.context,
+            parameters=parameters,
+            mode=mode,
+            suffix=suffix,
+        )
+        turn = self._turns.ask(partial(setattr, self, "last", result))
+        return Stream(self._turns.steps(turn, answer, on_progress), result, partial(self._turns.cancel, turn))
 
-    def generate(self, prompt: str | Sequence[int], **ask: Any) -> str:
-        """The whole answer as text; takes what `stream` takes."""
-        return "".join(step.text for step in self.stream(prompt, **ask))
+    def generate(self, prompt: str | Sequence[int], **options: Any) -> str:
+        """The whole answer as text; takes the arguments of `stream`."""
+        return "".join(step.text for step in self.stream(prompt, **options))
 
     def chat(self, system: str | None = None) -> Chat:
         """A conversation that keeps the caches between turns."""
@@ -150,16 +175,13 @@ class Engine:
     def cancel(self) -> None:
         """End the running answer within one forward pass; may be called from any thread.
 
-        If none runs, those asked for and not begun yet end before they begin. Answers that wait for the running one go
-        on: `cancel` of what `stream` gave, or of a chat, ends that one and no other.
+        If none is running, the answers that were requested and have not begun end before they begin. Answers that wait
+        for the running one continue; to end one of these, use `cancel` of its stream or chat.
         """
         self._turns.cancel()
 
     def forget(self) -> None:
-        """Empty the caches, so that the next prompt is prefilled as if it were the first.
-
-        Waits for the answers that other threads began.
-        """
+        """Empty the caches, so that the next prompt is read from its beginning; waits for other threads' answers."""
         with self._turns.only():
             for tape in self._tapes:
                 tape.cut(0)
@@ -186,60 +208,6 @@ class Engine:
             raise SpecdecError(f"a token id is outside the vocabulary of {self._vocab_size}")
         return tokens
 
-    def _steps(self, turn: Turn, result: Result, ask: _Ask, on_progress: Progress | None) -> Steps:
-        generator = Generator(self._tape, self.speculation.planner(ask.mode), self.context)
-        eos = frozenset(self.pair.target.eos_token_ids)
-        answer = Answer(generator, self.tokenizer, eos, ask.parameters, result)
-        try:
-            self._turns.begin(turn)
-            self.last = result
-            for step in answer.steps(self._rounds(turn, generator, result, ask, on_progress)):
-                self._tidy(generator)
-                if step.finish_reason:
-                    self._turns.end(turn)  # nobody need read on behind the last step
-                    yield step
-                    return
-                self._turns.pause(turn)
-                yield step
-                self._turns.resume(turn)
-        except Cancelled:
-            if not generator.context:  # stopped before it began
-                self.last = result
-            self._leave(turn, generator)
-            yield answer.cancelled()
-        finally:
-            self._leave(turn, generator)
-
-    def _rounds(
-        self, turn: Turn, generator: Generator, result: Result, ask: _Ask, on_progress: Progress | None
-    ) -> Iterator[Round]:
-        """Prefill, then decode; keeps the times."""
-        start, statistics = time.perf_counter(), result.statistics
-        rule = make_rule(ask.parameters, self._vocab_size, result.prompt)
-        ask.suffix.begin(result.prompt)
-        proposer = self.speculation.proposer(ask.mode, ask.parameters, rule, ask.suffix)
-        statistics.prompt_tokens = len(result.prompt)
-        statistics.cached_prompt_tokens = generator.prefill(result.prompt, on_progress)
-        self.speculation.prepare(ask.mode, result.prompt)
-        statistics.prefill_seconds = time.perf_counter() - start
-        if turn.stopped:
-            raise Cancelled
-        for round_ in generator.rounds(proposer, rule, ask.parameters.max_new_tokens, statistics):
-            if not statistics.first_token_seconds:
-                statistics.first_token_seconds = time.perf_counter() - start
-            yield round_
-
-    def _leave(self, turn: Turn, generator: Generator) -> None:
-        """End the turn, if it still is."""
-        if self._turns.regain(turn):
-            self._tidy(generator)
-            self._turns.end(turn)
-
-    def _tidy(self, generator: Generator) -> None:
-        """Leave nothing in the caches but the text so far: no draft that fell, no half of a round."""
-        for tape in self._tapes:
-            tape.keep_prefix(generator.context)
-
     def _allow(self) -> None:
         for tape in self._tapes:
             tape.decoder.resume()
@@ -250,15 +218,17 @@ class Engine:
 
 
 def _token_ids(prompt: object) -> list[int]:
-    """The ids in `prompt`, any sequence of whole numbers; SpecdecError for all else."""
-    fix = "give a text (str), or token ids as a list or an array of whole numbers"
+    """The ids in `prompt`, any sequence of whole numbers; SpecdecError for anything else."""
+    fix = "give text (str), or token ids as a list or an array of whole numbers"
     if isinstance(prompt, (bytes, bytearray, memoryview)):
         raise SpecdecError("the prompt is bytes", "they may be text or token ids", "decode them: .decode()")
     try:
         tokens = list(prompt)  # type: ignore[call-overload]
     except TypeError as error:
-        raise SpecdecError(f"the prompt is {prompt!r:.60}", "it is no text and no token ids", fix) from error
-    for place, token in enumerate(tokens):
+        raise SpecdecError(
+            f"the prompt is {prompt!r:.60}", "it is neither text nor token ids", fix
+        ) from error
+    for index, token in enumerate(tokens):
         if not isinstance(token, Integral) or isinstance(token, bool):
-            raise SpecdecError(f"item {place} of the prompt is {token!r:.60}", "it is no token id", fix)
+            raise SpecdecError(f"item {index} of the prompt is {token!r:.60}", "it is not a token id", fix)
     return list(map(int, tokens))

@@ -1,23 +1,29 @@
-"""One answer: rounds of proposing and checking, the steps of text they become, and how the answer ends."""
+"""One answer from its prompt to its last step: prefill, rounds of drafting and verifying, limits and endings.
+
+A round is one pass of the target over the last token and the tokens drafted after it. The pass yields the accepted
+part of the draft and one token of the target's own, so every round yields at least one token, like a plain step.
+"""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-from specdec_onnx.models.tokenizer import Tokenizer
-from specdec_onnx.runtime.drafting.planner import Planner
-from specdec_onnx.runtime.drafting.proposer import Proposal, Proposer
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.drafting.speculation import Speculation
+from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.machine.costs import LONGEST_DRAFT
-from specdec_onnx.runtime.model.decoder import Progress, Tape
-from specdec_onnx.runtime.sampling.sampler import Parameters
-from specdec_onnx.runtime.sampling.verification import Rule
+from specdec_onnx.runtime.model.decoder import Tape
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.verification import make_rule
 from specdec_onnx.runtime.text.detokenizer import Detokenizer, StopStrings
 
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts and seconds of one run; rates are derived, so that runs can be added up."""
+    """Counts and seconds of one answer; rates are derived, so that answers can be added up."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
@@ -36,7 +42,7 @@ class Statistics:
     verify_seconds: float = 0.0
 
     def observe(self, sources: list[str], accepted: int) -> None:
-        """Count one round that drafted `len(sources)` tokens, of which the first `accepted` were kept."""
+        """Count one round that drafted a token for each of `sources`, of which the first `accepted` were kept."""
         self.rounds += 1
         self.drafted += len(sources)
         self.accepted += accepted
@@ -52,7 +58,7 @@ class Statistics:
 
     @property
     def decode_tokens_per_second(self) -> float:
-        """New tokens per second, prefill left out."""
+        """New tokens per second, without prefill."""
         return self.new_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     @property
@@ -62,12 +68,12 @@ class Statistics:
 
     @property
     def tokens_per_round(self) -> float:
-        """Tokens that one target pass yields, its own token included."""
+        """Tokens that one target pass yields, its own one included."""
         return self.new_tokens / self.rounds if self.rounds else 0.0
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted share of the drafted tokens; 0 when nothing was drafted."""
+        """The accepted share of the drafted tokens; 0 when nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
     @property
@@ -89,94 +95,21 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round of an answer: its text (whole characters only) and tokens, and who wrote each of them."""
+    """One round of an answer.
+
+    Attributes:
+        text: What can be shown now: whole characters, and nothing that may still become a stop string.
+        tokens: The ids of the round's tokens.
+        sources: Who wrote each token: "target", "draft" or "suffix".
+        rejected: The drafted tokens that the target did not keep.
+        finish_reason: None until the last step, then "eos", "stop", "length", "context" or "cancelled".
+    """
 
     text: str
     tokens: tuple[int, ...]
-    sources: tuple[str, ...]  # "target", "draft" or "suffix"
+    sources: tuple[str, ...]
     rejected: tuple[int, ...] = ()
-    finish_reason: str | None = None  # "eos", "stop", "length", "context" or "cancelled", on the last step
-
-    @property
-    def from_draft(self) -> int:
-        """How many of the tokens were drafted and kept."""
-        return sum(source != "target" for source in self.sources)
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one target pass brought: the accepted part of the proposal, then the target's own token."""
-
-    tokens: list[int]
-    proposal: Proposal
-    accepted: int
-
-
-class Generator:
-    """Token level of an answer: the context, the target's cache behind it, and the rounds."""
-
-    def __init__(self, target: Tape, planner: Planner, context_limit: int) -> None:
-        self.target, self.planner, self.context_limit = target, planner, context_limit
-        self.context: list[int] = []
-
-    def prefill(self, prompt: Sequence[int], progress: Progress | None = None) -> int:
-        """Bring the target's cache to the prompt but for its last token; the number of tokens it already held."""
-        self.context = list(prompt)
-        kept = self.target.keep_prefix(self.context[:-1])
-        if unseen := self.context[kept:-1]:
-            self.target.extend(unseen, progress)
-        return kept
-
-    def rounds(
-        self, proposer: Proposer | None, rule: Rule, limit: int, statistics: Statistics
-    ) -> Iterator[Round]:
-        """Rounds until `limit` tokens are out or the context is full; closing the iterator leaves all consistent."""
-        end = min(len(self.context) + limit, self.context_limit)
-        while len(self.context) < end:
-            start = time.perf_counter()
-            yield self._round(proposer, rule, end - len(self.context), statistics, start)
-
-    def cut(self, length: int) -> None:
-        """Forget the context from `length` on, in the target's cache too."""
-        del self.context[length:]
-        self.target.cut(min(length, len(self.target.tokens)))
-
-    def _round(
-        self,
-        proposer: Proposer | None,
-        rule: Rule,
-        room: int,
-        statistics: Statistics,
-        start: float,
-    ) -> Round:
-        limit = min(room - 1, LONGEST_DRAFT)
-        proposal = Proposal()
-        if proposer is not None and limit > 0:
-            proposal = proposer.propose(self.context, limit, self.planner.worth_checking)
-        drafted = time.perf_counter()
-        emitted, checked = self._check(proposal, rule)
-        if proposer is not None:
-            proposer.observe(emitted)
-        now = time.perf_counter()
-        self.planner.observe_round(len(emitted), now - start, len(proposal) + 1, checked)
-        statistics.draft_seconds += drafted - start
-        statistics.verify_seconds += checked
-        statistics.decode_seconds += now - start
-        return Round(emitted, proposal, len(emitted) - 1)
-
-    def _check(self, proposal: Proposal, rule: Rule) -> tuple[list[int], float]:
-        """Run the target over the pending token and the proposal; what it emits, and the pass's seconds."""
-        pending = self.context[-1]
-        start = time.perf_counter()
-        rows = self.target.forward([pending, *proposal.tokens])
-        seconds = time.perf_counter() - start
-        verdict = rule.verify(rows, proposal)
-        emitted = [*proposal.tokens[: verdict.accepted], verdict.token]
-        self.context.extend(emitted)
-        for token in emitted:
-            rule.history.push(token)
-        self.target.cut(len(self.context) - 1)
-        return emitted, seconds
+    finish_reason: str | None = None
 
 
 @dataclass(slots=True)
@@ -191,79 +124,120 @@ class Result:
 
 
 class Answer:
-    """Reads rounds, ends at EOS, a stop string or the last round, and keeps nothing that lies behind the end."""
+    """Generates one answer into `result`; `steps` is the generation loop.
+
+    The caches of `target` and of the draft model always hold a prefix of prompt and answer: `tidy` cuts them back to it
+    after each round, and whoever ends an answer in the middle of a round calls it too.
+    """
 
     def __init__(
         self,
-        generator: Generator,
-        tokenizer: Tokenizer,
-        eos: frozenset[int],
-        parameters: Parameters,
         result: Result,
+        target: Tape,
+        model: ModelFolder,
+        speculation: Speculation,
+        context_limit: int,
+        *,
+        parameters: Parameters,
+        mode: str,
+        suffix: Suffix,
     ) -> None:
-        self._generator, self._eos, self._result = generator, eos, result
-        self._limit = parameters.max_new_tokens
-        self._tokenizer, self._text = tokenizer, Detokenizer(tokenizer, result.prompt)
+        self.result, self._context = result, list(result.prompt)
+        self._target, self._speculation, self._context_limit = target, speculation, context_limit
+        self._parameters, self._mode, self._suffix = parameters, mode, suffix
+        self._tokenizer, self._eos = model.tokenizer, frozenset(model.eos_token_ids)
+        self._text = Detokenizer(model.tokenizer, result.prompt)
         self._stops = StopStrings(parameters.stop)
 
-    def steps(self, rounds: Iterable[Round]) -> Iterator[Step]:
-        """One step a round; the last one carries the finish reason."""
-        for round_ in rounds:
-            step = self._step(round_)
-            self._record(step)
-            yield step
-            if step.finish_reason:
-                return
+    def steps(self, on_progress: Callable[[int, int], None] | None = None) -> Iterator[Step]:
+        """Read the prompt, then yield one step a round; the last one has a `finish_reason`.
+
+        `on_progress(done, total)` counts the prompt's tokens that are not in the cache. Raises Cancelled when a pass
+        is stopped.
+        """
+        start, statistics, context = time.perf_counter(), self.result.statistics, self._context
+        rule = make_rule(self._parameters, self._speculation.vocab_size, context)
+        proposer = self._speculation.proposer(self._mode, self._parameters, rule, self._suffix)
+        planner = self._speculation.planner(self._mode)
+        self._suffix.begin(context)
+        statistics.prompt_tokens = len(context)
+        statistics.cached_prompt_tokens = known = self._target.keep_prefix(context[:-1])
+        self._target.forward(context[known:-1], keep=1, progress=on_progress)
+        self._speculation.prepare(self._mode, context)
+        statistics.prefill_seconds = time.perf_counter() - start
+        while not self.result.finish_reason:
+            begun, proposal = time.perf_counter(), Proposal()
+            longest = min(self._room()[0] - 1, LONGEST_DRAFT)
+            if proposer is not None and longest > 0:
+                proposal = proposer.propose(context, longest, planner.worth_checking)
+            drafted = time.perf_counter()
+            self._target.cut(len(context) - 1)
+            rows = self._target.forward([context[-1], *proposal.tokens])
+            verified = time.perf_counter()
+            accepted, own_token = rule.verify(rows, proposal)
+            tokens = [*proposal.tokens[:accepted], own_token]
+            rule.history.extend(tokens)
+            if proposer is not None:
+                proposer.observe(tokens)
+            done = time.perf_counter()
+            planner.observe_round(len(tokens), done - begun, len(proposal) + 1, verified - drafted)
+            statistics.draft_seconds += drafted - begun
+            statistics.verify_seconds += verified - drafted
+            statistics.decode_seconds += done - begun
+            statistics.first_token_seconds = statistics.first_token_seconds or done - start
+            yield self._step(proposal, tokens)
 
     def cancelled(self) -> Step:
-        """The step that ends an answer which was stopped from outside."""
-        step = Step(self._rest(), (), (), (), "cancelled")
-        self._record(step)
-        return step
+        """The last step of an answer that was stopped from outside."""
+        return self._record(Step(self._held_text(), (), (), (), "cancelled"))
 
-    def _step(self, round_: Round) -> Step:
-        shown, reason, count = "", None, 0
-        for token in round_.tokens:
-            count += 1
-            ends = token in self._eos
-            shown += self._read(token, ends)
-            reason = "stop" if self._stops.found else "eos" if ends else None
+    def tidy(self) -> None:
+        """Leave nothing in the caches but prompt and answer: no rejected draft, no unfinished round."""
+        for tape in (self._target, *self._speculation.tapes):
+            tape.keep_prefix(self._context)
+
+    def _room(self) -> tuple[int, str]:
+        """How many tokens may still come, and the reason to end when none may."""
+        left = self._parameters.max_new_tokens - len(self.result.tokens)
+        return min((left, "length"), (self._context_limit - len(self._context), "context"), key=itemgetter(0))
+
+    def _step(self, proposal: Proposal, tokens: list[int]) -> Step:
+        """Take a round's tokens up to the end of the answer; those after it count as never drafted."""
+        text, reason, accepted = "", None, len(tokens) - 1
+        for count, token in enumerate(tokens, 1):
+            text += self._read(token)
+            reason = "stop" if self._stops.found else "eos" if token in self._eos else None
+            if reason and count < len(tokens):
+                proposal, accepted, tokens = proposal.cut(count), count, tokens[:count]
             if reason:
-                self._generator.cut(len(self._generator.context) - len(round_.tokens) + count)
                 break
-        reason = reason or self._ran_out(count)
+        self._context += tokens
+        self.result.tokens += tokens
+        room, out_of_room = self._room()
+        reason = reason or (out_of_room if room <= 0 else None)
         if reason and reason != "stop":
-            shown += self._rest()
-        return self._made(round_, count, shown, reason)
+            text += self._held_text()
+        self.result.statistics.observe(proposal.sources, accepted)
+        sources = (*proposal.sources[:accepted], "target")[: len(tokens)]
+        step = Step(text, tuple(tokens), sources, tuple(proposal.tokens[accepted:]), reason)
+        self.tidy()
+        return self._record(step)
 
-    def _read(self, token: int, ends: bool) -> str:
-        """What can be shown after `token`; one that gives no text may still complete a stop string."""
-        if not ends and token not in self._tokenizer.special_ids:
-            return self._stops.push(self._text.push(token))
-        return self._stops.mark(self._tokenizer.spelling(token), self._text.rest())
+    def _read(self, token: int) -> str:
+        """What can be shown after `token`; a token without text may still complete a stop string."""
+        spelling = self._tokenizer.spelling(token)
+        if token in self._eos or spelling in self._tokenizer.special_tokens:
+            return self._stops.mark(spelling, self._text.rest())
+        return self._stops.push(self._text.push(token))
 
-    def _made(self, round_: Round, count: int, shown: str, reason: str | None) -> Step:
-        """Count and describe the round's first `count` tokens; what lies behind the end was never drafted."""
-        drafted, accepted = round_.proposal, round_.accepted
-        if count < len(round_.tokens):
-            drafted, accepted = drafted.cut(count), count
-        self._result.statistics.observe(drafted.sources, accepted)
-        sources = (*drafted.sources[:accepted], "target")[:count]
-        rejected = tuple(drafted.tokens[accepted:])
-        return Step(shown, tuple(round_.tokens[:count]), sources, rejected, reason)
-
-    def _ran_out(self, count: int) -> str | None:
-        if len(self._result.tokens) + count >= self._limit:
-            return "length"
-        return "context" if len(self._generator.context) >= self._generator.context_limit else None
-
-    def _rest(self) -> str:
+    def _held_text(self) -> str:
+        """What was held back for a character or a stop string that never came."""
         text = self._stops.push(self._text.rest())
         return text if self._stops.found else text + self._stops.flush()
 
-    def _record(self, step: Step) -> None:
-        result = self._result
-        result.tokens.extend(step.tokens)
+    def _record(self, step: Step) -> Step:
+        result = self.result
         result.text += step.text
         result.finish_reason = step.finish_reason
         result.statistics.new_tokens += len(step.tokens)
+        return step

@@ -1,11 +1,12 @@
-"""Answers take turns: an engine has one set of caches, so one answer runs at a time, in the order they were begun.
+"""Answers take turns: an engine has one set of caches, so one answer runs at a time, in the order in which they begin.
 
-An answer is begun by reading its first step. It then has the engine until it ends, is closed, dropped or cancelled;
-whoever begins another one meanwhile waits in line. Two rules keep a line from standing still:
+An answer begins when its first step is read. It then holds the engine until it ends, or is closed, dropped or
+cancelled; answers that begin meanwhile queue. Two rules keep the queue moving:
 
-- A thread that begins another answer has done with the one it left half-read: that one is overtaken at once (it fails
-  when it is read on). An answer that several threads read in turns is spared this.
-- An answer that nobody has read on for `PATIENCE` seconds is overtaken by the next in line. A long pass is no pause.
+- When a thread begins an answer, the one that it left half-read is superseded at once: reading it raises SpecdecError.
+  This does not apply to an answer that several threads read in turns.
+- An answer that nobody has read for `PATIENCE` seconds is superseded by the next in the queue. A long pass does not
+  count as a pause.
 """
 
 import time
@@ -16,35 +17,34 @@ from threading import Condition, get_ident
 from weakref import WeakSet
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.generate import Result, Step
+from specdec_onnx.runtime.generate import Answer, Result, Step
 from specdec_onnx.runtime.model.decoder import Cancelled
 
 Steps = Generator[Step, None, None]
 
 PATIENCE = 30.0
-"""Seconds that a half-read answer keeps others waiting."""
+"""How long a half-read answer keeps others waiting, in seconds."""
 
-_NAP = 1.0  # on Windows, Ctrl-C is seen only when a wait ends
+_NAP = 1.0  # on Windows, Ctrl-C only arrives when a wait ends
 
 
 class Turn:
-    """One answer's place in line; `stopped` once it was cancelled. Everything else belongs to `Turns`."""
+    """One answer's place in the queue; `stopped` once it was cancelled. Everything else belongs to `Turns`."""
 
-    def __init__(self, number: int, stoppable: bool = True) -> None:
-        self.stopped, self.stoppable = False, stoppable
-        self.number, self.begun_at = (
-            number,
-            number,
-        )  # counts what was asked for: at the asking, at the beginning
+    def __init__(self, number: int, on_begin: Callable[[], None], stoppable: bool = True) -> None:
+        self.stopped, self.stoppable, self.on_begin = False, stoppable, on_begin
+        self.number = self.begun_at = (
+            number  # how many turns had been requested when it was, and when it began
+        )
         self.reader, self.shared = get_ident(), False
         self.paused_since: float | None = None
 
 
 class Turns:
-    """The line before one engine. `interrupt` stops the pass in flight and any later one, until `allow`.
+    """The queue for one engine. `interrupt` stops the pass in flight and any later one, until `allow`.
 
-    The lock is held for moments only, never during a pass, and may be taken again by the thread that holds it: a
-    signal handler may cancel, and the garbage collector may drop an answer, at any moment.
+    The lock is never held during a pass. The thread that holds it may take it again, because a signal handler may
+    cancel, and the garbage collector may drop an answer, at any moment.
     """
 
     def __init__(self, allow: Callable[[], None], interrupt: Callable[[], None]) -> None:
@@ -56,19 +56,19 @@ class Turns:
         self._holder: Turn | None = None
         self._count = 0
 
-    def ask(self) -> Turn:
-        """A turn for an answer that may be begun later, or never."""
-        turn = self._new()
+    def ask(self, on_begin: Callable[[], None] = lambda: None) -> Turn:
+        """A turn for an answer that may begin later, or never; calls `on_begin` when it does or is found cancelled."""
+        turn = self._new(on_begin)
         with self._changed:
             self._asked.add(turn)
         return turn
 
     def begin(self, turn: Turn) -> None:
-        """Wait in line. Raises Cancelled if it was stopped meanwhile, SpecdecError inside of a running answer."""
+        """Wait for the turn. Raises Cancelled if it was stopped meanwhile, SpecdecError inside a running answer."""
         with self._changed:
             turn.reader = get_ident()
             if not turn.stopped:
-                self._leave_behind(turn.reader)
+                self._supersede_own(turn.reader)
             self._line.append(turn)
             try:
                 while not self._may_begin(turn):
@@ -79,15 +79,36 @@ class Turns:
             if not turn.stopped:
                 self._allow()
                 self._holder, turn.begun_at = turn, self._count
-            self._asked.discard(turn)  # a signal handler may cancel at any line: until here it has not begun
+            turn.on_begin()
+            self._asked.discard(turn)  # a signal handler may cancel before any line: only now it has begun
             if turn.stopped:
                 self.end(turn)
                 raise Cancelled
 
+    def steps(
+        self, turn: Turn, answer: Answer, on_progress: Callable[[int, int], None] | None = None
+    ) -> Steps:
+        """The steps of an answer, each made while it is the answer's turn; a cancelled answer ends with a last step."""
+        try:
+            self.begin(turn)
+            for step in answer.steps(on_progress):
+                if step.finish_reason:
+                    self.end(turn)  # so that nobody has to read beyond the last step
+                    yield step
+                    return
+                self.pause(turn)
+                yield step
+                self.resume(turn)
+        except Cancelled:
+            self._leave(turn, answer)
+            yield answer.cancelled()
+        finally:
+            self._leave(turn, answer)
+
     @contextmanager
     def only(self) -> Iterator[None]:
-        """A turn for something other than an answer."""
-        turn = self._new(stoppable=False)
+        """Take a turn for something other than an answer."""
+        turn = self._new(lambda: None, stoppable=False)
         self.begin(turn)
         try:
             yield
@@ -95,23 +116,23 @@ class Turns:
             self.end(turn)
 
     def pause(self, turn: Turn) -> None:
-        """A step is handed over: nothing runs until the answer is read on."""
+        """A step was read: nothing runs until the next one is."""
         with self._changed:
             turn.paused_since = time.monotonic()
             if self._line:
                 self._changed.notify_all()
 
     def resume(self, turn: Turn) -> None:
-        """The answer is read on. Raises Cancelled when it was stopped, SpecdecError when it was overtaken."""
+        """The next step is read. Raises Cancelled if the answer was stopped, SpecdecError if it was superseded."""
         if turn.stopped:
             raise Cancelled
         if not self.regain(turn):
             raise SpecdecError(
-                "this answer was overtaken", "the engine began another one", "finish one before the next"
+                "this answer was superseded", "the engine began another one", "finish one before the next"
             )
 
     def regain(self, turn: Turn) -> bool:
-        """Go on with a paused turn, if it is still its turn."""
+        """Resume a paused turn; False if it has lost its turn."""
         with self._changed:
             if self._holder is not turn:
                 return False
@@ -120,17 +141,17 @@ class Turns:
             return True
 
     def end(self, turn: Turn) -> None:
-        """Let the next one begin; nothing happens if it was another's turn."""
+        """Let the next one begin; does nothing if it is another's turn."""
         with self._changed:
             if self._holder is turn:
                 self._holder = None
                 self._changed.notify_all()
 
     def cancel(self, turn: Turn | None = None) -> None:
-        """Stop one answer, begun or not; without `turn`, the one that a person who presses Stop means.
+        """Stop one answer, begun or not; without `turn`, whatever a person who presses Stop means.
 
-        That is the running one, and if its thread has left it half-read to ask for others, these too. When none runs, it
-        is all that was asked for and has not begun.
+        That is the running answer, and if its thread has left it half-read to request others, these too. If none is
+        running, it is every answer that was requested and has not begun.
         """
         with self._changed:
             for one in [turn] if turn is not None else self._meant():
@@ -139,28 +160,34 @@ class Turns:
                     self._stop_holder(one)
             self._changed.notify_all()
 
+    def _leave(self, turn: Turn, answer: Answer) -> None:
+        """Tidy up and end the turn, unless the answer has lost it."""
+        if self.regain(turn):
+            answer.tidy()
+            self.end(turn)
+
     def _stop_holder(self, turn: Turn) -> None:
-        """Stop the pass in flight; an answer that lies half-read needs the engine no more."""
+        """Stop the pass in flight; a half-read answer just loses the engine."""
         if turn.paused_since is None:
             self._interrupt()
         else:
             self._holder = None
 
-    def _new(self, stoppable: bool = True) -> Turn:
+    def _new(self, on_begin: Callable[[], None], stoppable: bool = True) -> Turn:
         with self._changed:
             self._count += 1
-            return Turn(self._count, stoppable)
+            return Turn(self._count, on_begin, stoppable)
 
-    def _leave_behind(self, reader: int) -> None:
-        """The thread begins another answer: overtake what it left half-read."""
+    def _supersede_own(self, reader: int) -> None:
+        """The thread begins another answer: supersede the one that it left half-read."""
         holder = self._holder
         if holder is None or holder.reader != reader:
             return
         if holder.paused_since is None:
             raise SpecdecError(
-                "an answer cannot be asked for inside of another one",
-                "the engine is busy with that one, in this very thread",
-                "wait for its end, or ask in another thread",
+                "an answer cannot be requested inside another one",
+                "the engine is busy with that one, in the same thread",
+                "wait for its end, or use another thread",
             )
         if not holder.shared:
             self._holder = None
@@ -170,18 +197,18 @@ class Turns:
             return True
         if self._line[0] is not turn:
             return False
-        if self._left_alone() <= 0:
+        if self._patience_left() <= 0:
             self._holder = None
         return self._holder is None
 
-    def _left_alone(self) -> float:
-        """Seconds until a paused answer is given up; infinite while one is at work."""
+    def _patience_left(self) -> float:
+        """Seconds until a paused answer is superseded; infinite while one is running."""
         if self._holder is None or self._holder.paused_since is None:
             return float("inf")
         return self._holder.paused_since + self.patience - time.monotonic()
 
     def _nap(self) -> float:
-        return max(0.0, min(_NAP, self._left_alone()))
+        return max(0.0, min(_NAP, self._patience_left()))
 
     def _meant(self) -> list[Turn]:
         holder = self._holder
@@ -189,12 +216,12 @@ class Turns:
             return [self._line[0]] if self._line else list(self._asked)
         if holder.paused_since is None:
             return [holder]
-        behind = (t for t in self._asked if t.reader == holder.reader and t.number > holder.begun_at)
-        return [holder, *behind]
+        later = (t for t in self._asked if t.reader == holder.reader and t.number > holder.begun_at)
+        return [holder, *later]
 
 
 class Stream(Iterator[Step]):
-    """An answer that is read step by step; `result` holds what has come, with its statistics.
+    """An answer that is read step by step; `result` is the answer so far, with its statistics.
 
     Nothing happens before the first step is read. Dropping the object closes it.
     """
@@ -208,9 +235,9 @@ class Stream(Iterator[Step]):
         return next(self._steps)
 
     def close(self) -> None:
-        """Read no further; the engine is free for the next one."""
+        """Stop reading; the engine is free for the next answer."""
         self._steps.close()
 
     def through(self, steps: Steps) -> "Stream":
-        """The same answer, read through `steps`."""
+        """The same answer, read through the generator `steps`."""
         return Stream(steps, self.result, self.cancel)

@@ -32,5 +32,5 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
     with serve(Hub()) as running:
         point_to(monkeypatch, running.url)
-        monkeypatch.setattr(models_hub, "_HUB_CHUNK", 4096)
+        monkeypatch.setattr(models_hub, "_CHUNK", 4096)
         yield running

@@ -13,8 +13,8 @@ from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.download import extra_missing, from_hub
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import inside
-from specdec_onnx.models.places import cache_folder, cannot_keep
 from specdec_onnx.models.progress import Progress
+from specdec_onnx.models.system import cache_folder, cannot_keep
 
 _BESIDE = ("*.json", "*.jinja")
 _WEIGHTS = (

@@ -9,6 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from specdec_onnx.export.graph.transformer import GRAPH_FILE
 from specdec_onnx.export.staging import write_json
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import replacing
 
 _ROWS, _TABLES = (0, 1, 2), (7, 8)
 
@@ -22,9 +23,8 @@ def halve_cache(folder: Path) -> None:
     path = folder / "onnx" / GRAPH_FILE
     model = onnx.load(path, load_external_data=False)
     _rewrite(model)
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(model.SerializeToString(deterministic=True))
-    partial.replace(path)
+    with replacing(path) as fresh:
+        fresh.write_bytes(model.SerializeToString(deterministic=True))
     facts = folder / "specdec.json"
     write_json(facts, json.loads(facts.read_text(encoding="utf-8")) | {"cache": "fp16"})
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine as Engine
     from specdec_onnx.runtime.engine import load as load
     from specdec_onnx.runtime.generate import Step as Step
-    from specdec_onnx.runtime.sampling.sampler import Parameters as Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters as Parameters
 
 
 __version__ = "0.1.0"
@@ -23,7 +23,7 @@ _HOMES = {
     "Engine": "specdec_onnx.runtime.engine",
     "load": "specdec_onnx.runtime.engine",
     "Step": "specdec_onnx.runtime.generate",
-    "Parameters": "specdec_onnx.runtime.sampling.sampler",
+    "Parameters": "specdec_onnx.runtime.sampling.parameters",
     "SpecdecError": "specdec_onnx.models.errors",
 }
 

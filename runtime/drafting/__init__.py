@@ -1,1 +1,1 @@
-"""What may come next: the draft model, the text so far, or both in turn."""
+"""Drafting: what may come next, by the text so far, by a draft model, or by both."""

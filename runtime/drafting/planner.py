@@ -1,8 +1,8 @@
-"""How many tokens to draft next, and when not to: decided from measured costs, never from a table.
+"""How many tokens to draft next, and when to draft none, decided from measured costs.
 
-A drafted token is worth its price when the chance that it is accepted buys more tokens than the same time yields
-at the current rate R (tokens per second): stop where the product of chances falls under R * (added seconds). That
-is the marginal rule of renewal-reward problems; SpecDec++ (arXiv 2405.19715) proves the threshold form optimal.
+A drafted token is worth its cost if its chance of acceptance is more than the tokens that the same time yields at the
+current rate R (tokens per second): drafting stops where the product of chances falls below R * (added seconds). This is
+the marginal rule of renewal-reward problems; SpecDec++ (arXiv 2405.19715) proves the threshold form optimal.
 """
 
 from collections.abc import Sequence
@@ -10,45 +10,44 @@ from collections.abc import Sequence
 from specdec_onnx.runtime.machine.costs import Curve, predicted_speedup
 
 DECAY = 0.97
-"""What an old round weighs after a new one: the estimate looks back about thirty rounds."""
+"""The weight of past rounds when a new one is added: estimates look back about thirty rounds."""
 
 NEUTRAL_ROUNDS = 8.0
-"""Rounds that a trial starts with as evidence, so that the first ones may be unlucky: at plain speed, or at the speed
-that was promised for the first trial."""
+"""How many rounds of evidence a trial starts with, so that its first rounds may be unlucky: at plain speed, in the
+first trial at the promised one."""
 
 REGRET = 0.1
-"""Share of the time that the first trials may lose; rests grow, and it shrinks, while they fail. A rest that follows
-from bad luck costs more than this: on real text the draft model nearly always pays."""
+"""The share of time that the first trials may lose; while they fail, rests grow and the share shrinks. A rest that is
+only bad luck costs more than this: on real text the draft model nearly always pays."""
 
 MOST_PATIENCE = 8.0
-"""How far rests may grow, as a multiple of the first, when trial after trial fails."""
+"""How far rests may grow, as a multiple of the first, while one trial after another fails."""
 
 
 class Switch:
-    """Compares rounds that use the option with plain decoding, in tokens per second."""
+    """Whether to use the draft model: compares rounds that use it with plain decoding.
 
-    _tokens: float
-    _plains: float
-    _weight: float
-    _lost: float
-    _rounds: int
+    When they are slower, the draft model rests, then a new trial begins.
+    """
 
     def __init__(self, promise: float = 1.0) -> None:
-        """`promise`: the speed, as a multiple of plain decoding's, that the option is tried for."""
+        """`promise` is the predicted speed, as a multiple of plain decoding's."""
         self._rest, self._patience = 0.0, 1.0
+        self._tokens = self._plains = self._weight = self._lost = 0.0
+        self._rounds = 0
         self._begin_trial(promise)
 
     @property
     def on(self) -> bool:
-        """Whether the option is worth using in the next round."""
+        """Whether to use the draft model in the next round."""
         return self._rest <= 0
 
     def gain(self, worth: float) -> float:
-        """Tokens of an average round with the option, less what its time is worth: `worth` tokens a plain round."""
+        """Tokens of an average round with the draft model, less its time at `worth` tokens per plain round."""
         return (self._tokens - worth * self._plains) / self._weight
 
     def observe(self, tokens: int, plains: float) -> None:
-        """Count a round that used the option: `tokens` came out while plain decoding would have made `plains`."""
+        """Count a round with the draft model: it yielded `tokens`, plain decoding would have yielded `plains`."""
         self._tokens = DECAY * self._tokens + tokens
         self._plains = DECAY * self._plains + plains
         self._weight = DECAY * self._weight + 1
@@ -75,17 +74,17 @@ class Switch:
 
 
 MEMORY = 0.05
-"""Weight of the newest observation in running averages: they look back about twenty."""
+"""The weight of the newest observation in running averages, which look back about twenty."""
 
 DISTURBED = 1.5
-"""A round that took longer than this many times its usual cost met something else on the machine; no more is counted."""
+"""At most this multiple of a round's usual cost is counted; the rest is due to other work on the machine."""
 
 HOPE = 0.7
-"""Acceptance of a drafted token before any was seen; a few rounds replace it."""
+"""The assumed acceptance of a drafted token before any was observed."""
 
 
 class Planner:
-    """Costs, running averages and the stop rule of one engine; costs in seconds, the rate in tokens per second."""
+    """Costs, running averages and the stopping rule of one mode; costs in seconds, the rate in tokens per second."""
 
     def __init__(self, target: Curve, draft: Curve | None = None) -> None:
         self.target, self.draft = target, draft
@@ -96,7 +95,7 @@ class Planner:
 
     @property
     def rate(self) -> float:
-        """Tokens per second now; never below plain decoding's, which is always to be had."""
+        """Tokens per second now; never below plain decoding's, which is always available."""
         return max(self._tokens / self._seconds, 1 / self.target(1))
 
     def checking_cost(self, drafted: int) -> float:
@@ -104,20 +103,20 @@ class Planner:
         return self.target(drafted + 1) - self.target(drafted)
 
     def worth_checking(self, chance: float, drafted: int) -> bool:
-        """Whether a token at hand, kept with probability `chance`, belongs in the pass as number `drafted`."""
+        """Whether to verify a drafted token, accepted with probability `chance`, as number `drafted` of the pass."""
         return chance >= self.rate * self.checking_cost(drafted)
 
     def worth_drafting(self, chance: float, drafted: int) -> bool:
-        """Whether to run the draft model for token `drafted` when all before it are kept with `chance`.
+        """Whether to run the draft model for token number `drafted` if all before it are accepted with `chance`.
 
-        The first token of all is always worth it: whether to draft at all is the switch's business.
+        The first token is always worth it: whether to draft at all is up to the switch.
         """
         if chance == 1.0:
             return True
         return chance * self.acceptance >= self.rate * (self._draft_cost() + self.checking_cost(drafted))
 
     def gain(self, chances: Sequence[float]) -> float:
-        """Tokens of a round that checks a chain at hand, less what its time is worth; `chances` are products."""
+        """Tokens of a round that verifies a given chain, less the value of its time; `chances` are products."""
         return 1 + sum(chances) - self.rate * self.target(len(chances) + 1)
 
     def draft_gain(self) -> float:
@@ -125,18 +124,18 @@ class Planner:
         return self.draft_switch.gain(self.rate * self.target(1))
 
     def observe_draft(self, drafted: int, accepted: int, *, alone: bool = True) -> None:
-        """Learn the draft model's acceptance from one of its proposals: kept tokens, and the first that fell.
+        """Learn the draft model's acceptance from one of its proposals: accepted tokens, and the first rejected one.
 
-        `alone` says that nobody else drafted in this round, so that its time tells whether the draft model pays.
+        `alone` means that nobody else drafted in this round, so that its time shows whether the draft model pays.
         """
         for position in range(min(drafted, accepted + 1)):
             self.acceptance += MEMORY * ((position < accepted) - self.acceptance)
         self._drafted_alone = alone
 
     def observe_round(self, tokens: int, seconds: float, width: int, verify_seconds: float) -> None:
-        """Learn from a finished round: what it yielded, what it took, and what its target pass took.
+        """Learn from a round: its tokens, its seconds, and the width and seconds of its target pass.
 
-        The pass tells how fast the machine is just now, so a round is judged at the speed that it met.
+        The pass shows how fast the machine is at the moment, and the round is judged at that speed.
         """
         seconds *= self.target(width) / verify_seconds
         self.target.observe(width, verify_seconds, MEMORY)

@@ -1,4 +1,4 @@
-"""What every proposer shares: the proposal it hands over and the few calls it answers."""
+"""What all proposers share: the proposal they make and the methods they have."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ Worth = Callable[[float, int], bool]
 class Proposal:
     """A drafted chain of tokens, the chance of each given that all before it were kept, and who drafted it.
 
-    `distributions` holds for each token the q it was drawn from (one-hot where it was not drawn); None says that
-    the whole chain is deterministic.
+    `distributions` has for each token the q that it was drawn from (one-hot if it was not drawn); None means that the
+    whole chain is deterministic.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -29,13 +29,19 @@ class Proposal:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def add(self, token: int, confidence: float, source: str) -> None:
+        """Append one token."""
+        self.tokens.append(token)
+        self.confidence.append(confidence)
+        self.sources.append(source)
+
     def cut(self, length: int) -> "Proposal":
         """The first `length` tokens. Exact for drawn tokens only if `length` does not depend on those cut off."""
         distributions = None if self.distributions is None else self.distributions[:length]
         return Proposal(self.tokens[:length], self.confidence[:length], self.sources[:length], distributions)
 
     def then(self, other: "Proposal") -> "Proposal":
-        """This chain continued by another one that was drafted behind it."""
+        """This chain continued by another one that was drafted after it."""
         mixed = self.distributions is not None or other.distributions is not None
         return Proposal(
             self.tokens + other.tokens,
@@ -50,16 +56,16 @@ class Proposal:
 
 
 class Proposer(Protocol):
-    """Drafts tokens behind a context (prompt and output so far) for the target to check.
+    """Drafts tokens after a context (prompt and output so far) for the target to verify.
 
-    Sampling stays exact only if a token that was *drawn* from its q is never taken back for what it turned out to
+    Sampling stays exact only if a token that was *drawn* from its q is never withdrawn because of what it turned out to
     be: a proposer asks `worth` before it draws, about the q alone. Deterministic tokens may be judged freely.
     """
 
     name: str
 
     def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
-        """Up to `limit` tokens to follow `context`, whatever the context of the call before was."""
+        """Up to `limit` tokens to follow `context`, which need not continue the previous call's."""
 
     def observe(self, emitted: Sequence[int]) -> None:
-        """Learn from what the target really said right behind the context of the last `propose`, once."""
+        """Learn, once, from the tokens that the target emitted after the context of the last `propose`."""

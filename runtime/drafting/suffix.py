@@ -1,4 +1,4 @@
-"""Continues the text as it went on before: the longest match of its end in everything seen so far."""
+"""Drafts from the text itself: what followed the longest earlier match of its end."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,14 +7,13 @@ from specdec_onnx.runtime.drafting.proposer import Proposal, Worth
 from specdec_onnx.runtime.model.decoder import common_prefix
 
 MEMORY = 0.05
-"""Weight of the newest verdict in its class: a class looks back over about twenty, since edits and prose take turns."""
+"""The weight of the newest verdict in its class: it looks back over about twenty, because edits and prose alternate."""
 
 LENGTHS = 6
-"""Classes of match length: 1, 2-3, 4-7, 8-15, 16-31, and longer. Acceptance grows with the logarithm."""
+"""Classes of match length: 1, 2-3, 4-7, 8-15, 16-31 and longer. Acceptance grows with the logarithm."""
 
 AGREEMENTS = 4
-"""Classes of the continuations' agreement: at most half agree, most agree, seen once only, always the same."""
-
+"""Classes of the continuations' agreement: at most half agree, most agree, seen only once, always the same."""
 
 EXPECTED = (
     (0.15, 0.20, 0.30, 0.50),
@@ -24,15 +23,15 @@ EXPECTED = (
     (0.30, 0.40, 0.90, 0.95),
     (0.30, 0.40, 0.90, 0.95),
 )
-"""The share of right proposals by match length and agreement that Qwen2.5-Coder-1.5B's answers to the benchmark's own
-prompts showed, rounded; where a class was hardly seen, the one above it. What a new engine expects before it learns."""
+"""What a new engine expects before it learns: the share of accepted proposals by match length and agreement, as
+measured with Qwen2.5-Coder-1.5B on the benchmark's prompts and rounded; for rare classes, the one above."""
 
 CONFIDENCE = 4.0
-"""Verdicts that the expectation is worth; a few of the real ones outweigh it."""
+"""How many verdicts the expectation counts for; a few real ones outweigh it."""
 
 
 class Reliability:
-    """The running share of right proposals by length of the match and agreement of its continuations."""
+    """The running share of accepted proposals, by length of the match and agreement of its continuations."""
 
     def __init__(self) -> None:
         self._right = [0.0] * (LENGTHS * AGREEMENTS)
@@ -40,12 +39,12 @@ class Reliability:
         self._expected = [share for row in EXPECTED for share in row]
 
     def class_of(self, matched: int, occurrences: int, agreeing: int, continuations: int) -> int:
-        """The class of a match of `matched` tokens seen `occurrences` times, `agreeing` of them with the best token."""
+        """The class of a match of `matched` tokens; `agreeing` of its `occurrences` continue with the best token."""
         agreement = int(2 * agreeing >= occurrences) if continuations > 1 else 2 + (agreeing > 1)
         return (min(matched.bit_length(), LENGTHS) - 1) * AGREEMENTS + agreement
 
     def chance(self, kind: int) -> float:
-        """The chance that a token proposed in this class is right."""
+        """The chance that a token proposed in this class is accepted."""
         return (self._right[kind] + CONFIDENCE * self._expected[kind]) / (self._judged[kind] + CONFIDENCE)
 
     def observe(self, kind: int, right: bool) -> None:
@@ -55,17 +54,18 @@ class Reliability:
 
 
 WALK = 32
-"""Longest chain of suffixes, from the longest on, that a new token is counted for. Chains in text are shorter (about
-a dozen); only a text that repeats itself without end has longer ones, and its short suffixes then count less."""
+"""How many suffixes, longest first, a new token is counted for. Text has fewer (about a dozen), except where it repeats
+itself endlessly; its short suffixes then count less."""
 
 ROOT = 0
 
 
 class Automaton:
-    """States are numbers; `follow[s]` maps a token to the next state, `length[s]` is the longest substring's length.
+    """A suffix automaton: each state stands for substrings that occur at the same places.
 
-    `count[s]` is how often those substrings occur, `best[s]` the token that followed them most often, and among equals
-    most recently (-1: none).
+    `follow[s]` maps a token to the next state, `length[s]` is the length of the longest substring of state s,
+    `link[s]` the state of its longest suffix that is in another state, `count[s]` how often the substrings occur, and
+    `best[s]` the token that followed them most often, among equals most recently (-1: none).
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Automaton:
         return len(self.follow)
 
     def extend(self, last: int, token: int) -> int:
-        """Append a token to the text that ends in state `last`; returns the state it then ends in."""
+        """Append a token to the text that ends in state `last`; returns the state in which it ends then."""
         known = self.follow[last].get(token)
         if known is None:
             state = self._append(last, token)
@@ -107,7 +107,7 @@ class Automaton:
         return state
 
     def _split(self, at: int, token: int, known: int) -> int:
-        """Part the substrings of `known` that end in `at`'s plus `token` from the longer ones; returns their state."""
+        """Split off the substrings of `known` that are those of `at` plus `token`; returns their state."""
         copy = dict(self.follow[known])
         state = self._add(copy, self.length[at] + 1, self.link[known], self.count[known], self.best[known])
         self.link[known] = state
@@ -140,20 +140,20 @@ class Automaton:
 
 
 CAPACITY = 1 << 15
-"""Tokens in the store, about 16 MB; when it is full, it is rebuilt from the most recent half."""
+"""Tokens in the store, about 16 MB; a full store is rebuilt from its most recent half."""
 
 LEAD_IN = 16
-"""Tokens kept in front of a cut-off piece when the store is rebuilt, so that a match can lead into the piece."""
+"""Tokens kept before a removed piece when the store is rebuilt, so that a match can lead into the piece."""
 
 
 class Suffix:
-    """Proposes from the context and from whatever was ever cut off it: earlier answers stay searchable.
+    """Drafts from the context and from everything that was ever cut off it: replaced answers remain searchable.
 
-    Where a text continued in several ways, the most frequent way is taken, among equals the most recent. Rejected
-    tokens never enter the store. Several stores may share what they learned about `reliability`.
+    Where a text continued in several ways, the most frequent one is proposed, among equals the most recent. Rejected
+    tokens never enter the store. Several stores may share their `reliability`.
 
-    A store is meant for one conversation, or for one prompt outside of any: what others said is no guide there. The
-    context is compared with the text that was followed so far, every time, so that a branch is always noticed.
+    A store belongs to one conversation, or to one prompt outside of any: the text of others is no guide there. Each
+    context is compared with the text so far, so that a branch is always noticed.
     """
 
     name = "suffix"
@@ -166,12 +166,12 @@ class Suffix:
         self._automaton, self._states, self._offset, self._stored = Automaton(), [ROOT], 0, 0
 
     def begin(self, context: Sequence[int]) -> None:
-        """A new answer: the context is cut back to what it shares with `context`, and goes on with its rest."""
+        """Begin an answer: cut the text back to the prefix that it shares with `context`, and append the rest."""
         self._predicted = []
         self._follow(context)
 
     def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
-        """Up to `limit` tokens, while each is worth its check; none where the text never said the like."""
+        """Up to `limit` tokens, while each is worth verifying; none if the end of the text never occurred before."""
         self._follow(context)
         proposal, chance = Proposal(), 1.0
         state, matched = self._states[-1], len(self._text)
@@ -182,18 +182,16 @@ class Suffix:
             chance *= confidence
             if not worth(chance, len(proposal) + 1):
                 break
-            proposal.tokens.append(token)
-            proposal.confidence.append(confidence)
-            proposal.sources.append(self.name)
+            proposal.add(token, confidence, self.name)
             state, matched = self._automaton.follow[state][token], matched + 1
         return proposal
 
     def observe(self, emitted: Sequence[int]) -> None:
-        """Learn from what the target said where this proposer would have drafted, drafted or not."""
+        """Learn from the target's tokens where this proposer made predictions, whether they were drafted or not."""
         predicted, self._predicted = self._predicted, []
-        for (token, kind), said in zip(predicted, emitted, strict=False):
-            self._reliability.observe(kind, token == said)
-            if token != said:
+        for (token, kind), actual in zip(predicted, emitted, strict=False):
+            self._reliability.observe(kind, token == actual)
+            if token != actual:
                 break
 
     def rollback(self, length: int) -> None:
@@ -206,7 +204,7 @@ class Suffix:
                 self._states, self._offset = [ROOT], length
 
     def _predict(self, state: int, matched: int) -> tuple[int, float]:
-        """The token that follows a match, and the chance that it is right."""
+        """The token that follows a match, and the chance that it is accepted."""
         store = self._automaton
         token, follow = store.best[state], store.follow[state]
         kind = self._reliability.class_of(
@@ -227,15 +225,12 @@ class Suffix:
         self._states.append(self._automaton.extend(self._states[-1], token))
         self._stored += 1
 
-    def _start_afresh(self, offset: int) -> None:
-        """An empty store for a context whose first `offset` tokens it won't hold."""
-        self._automaton, self._states, self._offset, self._stored = Automaton(), [ROOT], offset, 0
-
     def _rebuild(self) -> None:
-        """Fill a new store with the most recent half: the context first, then the newest pieces cut off it."""
+        """Fill a new store with the most recent half: the context first, then the newest removed pieces."""
         room = self._capacity // 2
         context = self._text[-room:]
-        self._start_afresh(len(self._text) - len(context))
+        self._automaton, self._states = Automaton(), [ROOT]
+        self._offset = len(self._text) - len(context)  # the store lacks the context's tokens before this one
         self._pieces = _newest(self._pieces, room - len(context))
         for piece in self._pieces:
             state = ROOT
@@ -247,7 +242,7 @@ class Suffix:
 
 
 def _newest(pieces: Sequence[list[int]], room: int) -> deque[list[int]]:
-    """The last pieces that fit, the first of them cut."""
+    """The last pieces that fit, the first of them truncated."""
     kept: deque[list[int]] = deque()
     for piece in reversed(pieces):
         if room <= 0:

@@ -1,4 +1,4 @@
-"""Our own kernels for products with 4- and 8-bit weights on the CPU: whether they are here, and which ones run."""
+"""Our own CPU kernels for products with 4- and 8-bit weights: whether they are available, and which ones run."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from typing import Any
 from specdec_onnx.models.errors import SpecdecError
 
 SETTING = "SPECDEC_KERNELS"
-"""The environment variable that decides: `auto`, `off`, or the name of an instruction set."""
+"""The environment variable that selects them: `auto`, `off`, or the name of an instruction set."""
 
 INSTRUCTION_SETS = ("scalar", "avx2", "avxvnni", "avx512vnni", "neon", "neon-i8mm")
 _FOLDER = Path(__file__).parent
@@ -20,9 +20,9 @@ _STEM, _SUFFIXES, _ABSENT = "specdec_kernels", (".so", ".dylib", ".dll"), "absen
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What multiplies with 4- and 8-bit weights: `name` is the instruction set of our library.
+    """What multiplies with 4- and 8-bit weights: our library with the instruction set `name`.
 
-    An empty name means ONNX Runtime's own kernels, for the reason in `absent`.
+    If `name` is empty, it is ONNX Runtime's own kernels, for the reason in `absent`.
     """
 
     name: str = ""
@@ -35,26 +35,26 @@ class Kernels:
         return self.name or f"ONNX Runtime's: {self.absent}"
 
     def register(self, options: Any) -> None:
-        """Let sessions that are opened with `options` use them."""
+        """Make sessions that are opened with `options` use these kernels."""
         if self.library is not None and self.name:
             _load(self.library).specdec_kernels_choose(self.name.encode())
             options.register_custom_ops_library(str(self.library))
 
     def open(self, opener: Callable[[Any], Any], options: Callable[[], Any]) -> tuple[Any, "Kernels"]:
-        """A session by `opener`, and what it runs on: these kernels or, if they refuse the model, ONNX Runtime's."""
+        """A session by `opener`, and the kernels it uses: these or, if they reject the model, ONNX Runtime's."""
         if not self.name:
             return opener(options()), self
         with_library = options()
         try:
             self.register(with_library)
             return opener(with_library), self
-        except Exception as error:  # noqa: BLE001 - whatever it is: the model decides, opened without the library
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model may open without the library
             refused = replace(self, name="", absent=_reason(error))
             return opener(options()), refused
 
 
 def kernels() -> Kernels:
-    """The kernels that the setting asks for. Raises SpecdecError for a setting that cannot be followed here."""
+    """The kernels that the environment selects. Raises SpecdecError if they are unknown or not available here."""
     return _kernels(os.environ.get(SETTING, "").strip().lower() or "auto")
 
 
@@ -90,7 +90,7 @@ def _chosen(setting: str, library: Path) -> Kernels:
 
 
 def usable_sets() -> list[str]:
-    """The instruction sets that can be asked for here, best first; none without the library."""
+    """The instruction sets that can be selected here, best first; none without the library."""
     library, _ = _find()
     if library is None:
         return []
@@ -126,6 +126,6 @@ def _load(library: Path) -> ctypes.CDLL:
 
 
 def _reason(error: Exception) -> str:
-    """What the library said, out of what ONNX Runtime made of it."""
+    """The library's own message, without what ONNX Runtime puts around it."""
     text = str(error).strip().splitlines()[0]
     return text.rpartition("specdec kernels: ")[2]

@@ -1,1 +1,1 @@
-"""A model pair on this machine: loaded, measured and tested."""
+"""Models on this machine: placed on devices, measured and tested."""

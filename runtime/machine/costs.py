@@ -1,4 +1,4 @@
-"""What a forward pass costs on this machine: measured once, kept beside the identity verdict."""
+"""What forward passes cost on this machine, by their width."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,17 +9,17 @@ import numpy as np
 from specdec_onnx.runtime.model.decoder import Decoder
 
 LONGEST_DRAFT = 31
-"""Longest draft that is ever verified: with the token before it, one attention tile."""
+"""The longest draft that is verified: together with the token before it, one attention tile."""
 
 TARGET_WIDTHS = (1, 2, 3, 4, 5, 6, 8, 16, 32)
 DRAFT_WIDTHS = (1, 2, 4, 8)
 _CONTEXT = 64
-_ROUNDS = 4
+_LAPS = 4
 
 
 @dataclass(slots=True)
 class Curve:
-    """Seconds of a pass by its width, linear between and behind the measured ones; `scale` follows the machine."""
+    """Seconds of a pass by its width, linear between and beyond the measured ones; `scale` follows the machine."""
 
     widths: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -34,7 +34,7 @@ class Curve:
         return self.scale * self._table[width]
 
     def observe(self, width: int, seconds: float, weight: float) -> None:
-        """Let one timed pass move the scale by `weight` of its difference; wider passes than the table are ignored."""
+        """Move the scale by `weight` of its difference from one timed pass; passes wider than the table are ignored."""
         if width < len(self._table):
             self.scale += weight * (seconds / self._table[width] - self.scale)
 
@@ -47,7 +47,8 @@ class Curve:
 
 
 def predicted_speedup(acceptance: float, target: Curve, draft: Curve, longest: int = 8) -> float:
-    """The best over draft lengths up to `longest`, at the same chance of acceptance for each token; at least 1.
+    """The best speed-up over draft lengths up to `longest`, if all tokens have the same chance of acceptance; at
+    least 1.
 
     A round of k drafted tokens yields 1 + a + … + aᵏ tokens (Leviathan et al., 2023).
     """
@@ -61,27 +62,28 @@ def predicted_speedup(acceptance: float, target: Curve, draft: Curve, longest: i
 def measure_curve(
     decoder: Decoder, widths: Sequence[int], clock: Callable[[], float] = time.perf_counter
 ) -> Curve:
-    """Time passes of each width that fits behind a short context, in a few rounds; leaves the cache empty.
+    """Time passes of each width that fits after a short context, in several laps; leaves the cache empty.
 
-    Each width gets its middle share of a round, and the curve the level of the fastest round: a machine that changes
-    its speed between rounds bends no curve.
+    Each width gets its median share of a lap, and the curve the level of the fastest lap: so a machine that changes its
+    speed between laps does not bend the curve.
     """
     context = min(_CONTEXT, decoder.capacity // 2)
     widths = [width for width in widths if context + decoder.padding.width(width) <= decoder.capacity]
-    seconds = np.zeros((_ROUNDS, len(widths)))
+    seconds = np.zeros((_LAPS, len(widths)))
     decoder.rollback(0)
-    decoder.forward(_tokens(decoder, context), keep=1)
-    for lap in range(_ROUNDS):
-        for place, width in enumerate(widths):
+    decoder.forward(arbitrary_tokens(decoder, context), keep=1)
+    for lap in range(_LAPS):
+        for column, width in enumerate(widths):
             decoder.rollback(context)
             start = clock()
-            decoder.forward(_tokens(decoder, width))
-            seconds[lap, place] = clock() - start
+            decoder.forward(arbitrary_tokens(decoder, width))
+            seconds[lap, column] = clock() - start
     decoder.rollback(0)
     laps = seconds.sum(axis=1)
     shares = np.median(seconds / laps[:, None], axis=0)
     return Curve(tuple(widths), tuple(np.maximum.accumulate(shares * laps.min()).tolist()))
 
 
-def _tokens(decoder: Decoder, count: int) -> list[int]:
+def arbitrary_tokens(decoder: Decoder, count: int) -> list[int]:
+    """Token ids to run passes over; the same at every call."""
     return (np.arange(1, count + 1) * 7919 % min(decoder.vocab_size, 32_000)).tolist()

@@ -1,4 +1,4 @@
-"""How much room a model gets and how much memory that takes, said before it is loaded; light, for lists of models."""
+"""How long a model's context can be and how much memory it takes, without loading the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.graph_file import PAST, GraphFile, cache_axes, read_graph
-from specdec_onnx.models.memory import available_memory
+from specdec_onnx.models.system import available_memory
+from specdec_onnx.models.text import gigabytes
 from specdec_onnx.runtime.model.decoder import CHUNK, SPARE_ROWS
 
 DEFAULT_CONTEXT = 8192
-"""Tokens of prompt and answer when nobody asks for more; their memory is only taken as they come."""
-
+"""Tokens of prompt and answer unless another limit is given; memory is only used as they come."""
 
 _MEASURING_ROOM = 96
-"""Cache rows that measuring wants; a model with fewer positions is measured behind a shorter context."""
+"""Cache rows that measuring requires; a model with fewer positions is measured after a shorter context."""
 
 _ACTIVATIONS = 16
-"""Floats that a token of a prefill chunk keeps for each unit of hidden and intermediate width; measured."""
+"""Floats that a token of a prefill pass takes for each unit of hidden and intermediate width; measured."""
 
 _ARENA = 48 << 20
 _LOGIT_ROWS = 34
@@ -25,9 +25,9 @@ _LOGIT_ROWS = 34
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes: weights in memory, key-value cache when full, and what passes need meanwhile.
+    """Bytes of memory that a model takes: weights, full key-value cache, and working memory of passes.
 
-    `left_in_file` are those of the embedding table: only the rows in use are read, so it takes no memory.
+    `left_in_file` are the bytes of the embedding table, which takes no memory, because only the rows in use are read.
     """
 
     weights: int
@@ -37,12 +37,12 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All that memory must hold."""
+        """All three together."""
         return self.weights + self.cache + self.working
 
 
 def predict(model: ModelFolder, capacity: int) -> Footprint:
-    """What `model` takes with room for `capacity` tokens; SpecdecError when its graph can't be read."""
+    """What `model` takes with a cache of `capacity` rows. Raises SpecdecError if its graph cannot be read."""
     hidden, wide = (model.number(key) or 0 for key in ("hidden_size", "intermediate_size"))
     graph = read_graph(model.graph)
     working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
@@ -51,38 +51,38 @@ def predict(model: ModelFolder, capacity: int) -> Footprint:
 
 
 def footprints(models: Mapping[str, ModelFolder], context: int | None = None) -> dict[str, Footprint]:
-    """What a target and its draft will take, by role, with the target's context as `context_limit` has it."""
+    """What a target and its draft take, by role, for a `context` of the target as in `context_limit`."""
     tokens = context_limit(models["target"], context)
     return {role: predict(model, cache_rows(model, tokens)) for role, model in models.items()}
 
 
 def cache_rows(model: ModelFolder, context: int) -> int:
-    """Rows that the cache of `model` gets for a context of that many tokens."""
+    """Rows of the cache of `model` for a context of that many tokens."""
     return min(max(context + SPARE_ROWS, _MEASURING_ROOM), model.context_length)
 
 
-def context_limit(model: ModelFolder, asked: int | None) -> int:
-    """Tokens of prompt and answer: what was asked for if the model has it, with its last positions kept for padding."""
+def context_limit(model: ModelFolder, requested: int | None) -> int:
+    """The most tokens of prompt and answer: as requested, if the model has the positions, and some for padding."""
     most = model.context_length - SPARE_ROWS
-    if asked is not None and not 2 <= asked <= most:
+    if requested is not None and not 2 <= requested <= most:
         raise SpecdecError(
-            f"a context of {asked} tokens is not possible", f"{model.name} has room for 2 to {most}"
+            f"a context of {requested} tokens is not possible", f"{model.name} has room for 2 to {most}"
         )
-    return min(asked or DEFAULT_CONTEXT, most)
+    return min(requested or DEFAULT_CONTEXT, most)
 
 
 def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
-    """Raise SpecdecError, with the numbers, when models with these footprints cannot fit; keys are their roles."""
+    """Raise SpecdecError, with the numbers, if models with these footprints, by role, do not fit into memory."""
     available, total = available_memory(), sum(need.total for need in needs.values())
     if available is None or total <= available:
         return
     parts = "; ".join(
-        f"{role}: weights {_text(need.weights)}, cache of {context} tokens {_text(need.cache)}, "
-        f"working memory {_text(need.working)}"
+        f"{role}: weights {gigabytes(need.weights)}, cache of {context} tokens {gigabytes(need.cache)}, "
+        f"working memory {gigabytes(need.working)}"
         for role, need in needs.items()
     )
     raise SpecdecError(
-        f"not enough memory: {_text(total)} needed, {_text(available)} available",
+        f"not enough memory: {gigabytes(total)} needed, {gigabytes(available)} available",
         parts,
         "load with a smaller context, close other programs, or choose a smaller model",
     )
@@ -96,7 +96,3 @@ def _row_bytes(model: ModelFolder, graph: GraphFile) -> int:
         heads, width = cache_axes(name, [each.shape for each in (past, present) if each], model.config)
         bits += heads * width * past.bits
     return bits // 8
-
-
-def _text(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

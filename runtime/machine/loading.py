@@ -1,4 +1,4 @@
-"""From folders on disk to measured decoders on their devices."""
+"""From model folders to measured decoders on the devices they run on."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -22,7 +22,7 @@ Opened = tuple[Decoder, T]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a model runs; for `auto`, what a token costs on each device, and why others were left out."""
+    """Where a model runs; for `auto`, also the milliseconds of a token on each device, and why others cannot run it."""
 
     device: str
     milliseconds: Mapping[str, float] = field(default_factory=dict)
@@ -37,19 +37,19 @@ class Placement:
 
 
 def target_cost(curve: Curve) -> float:
-    """Seconds by which targets are compared: the mean of a plain step and of verifying three and seven drafts."""
+    """Seconds by which devices are compared for a target: the mean of a plain step and of verifying 3 and 7 drafts."""
     return (curve(1) + curve(4) + curve(8)) / 3
 
 
 def draft_cost(curve: Curve) -> float:
-    """Seconds by which drafts are compared: one token."""
+    """Seconds by which devices are compared for a draft model: one token."""
     return curve(1)
 
 
 class Placer(Generic[T]):
-    """Opens a model with `opener`, which also measures it, where it was asked for or where `cost` is lowest.
+    """Opens a model with `opener`, which also measures it, on a given device or on the one where its `cost` is lowest.
 
-    `known` tells the cost on a device from an earlier run, None when it was never measured there.
+    `known` returns the cost on a device from an earlier run, or None if it was never measured there.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class Placer(Generic[T]):
     ) -> None:
         self._opener, self._cost, self._known = opener, cost, known
 
-    def place(self, asked: str) -> tuple[Placement, Decoder, T]:
-        """The model on the device called `asked`, or for `auto` on the fastest one. Raises SpecdecError."""
-        check_name(asked)
-        if asked != AUTO:
-            return Placement(asked), *self._opener(find_device(asked))
+    def place(self, device: str) -> tuple[Placement, Decoder, T]:
+        """The model on the device of that name, for `auto` on the fastest one. Raises SpecdecError."""
+        check_name(device)
+        if device != AUTO:
+            return Placement(device), *self._opener(find_device(device))
         return self._fastest()
 
     def _fastest(self) -> tuple[Placement, Decoder, T]:
         costs: dict[str, float] = {}
         problems: dict[str, str] = {}
-        opened: dict[str, Opened[T]] = {}  # at most the best one: the others' memory is let go
+        opened: dict[str, Opened[T]] = {}  # only the best one, to free the memory of the others
         for name in usable_devices():
             try:
                 costs[name] = self._measure(find_device(name), opened)
@@ -93,33 +93,33 @@ class Placer(Generic[T]):
 
 
 class Loader:
-    """Opens models with room for `context` tokens on `threads` threads."""
+    """Opens models with room for `context` tokens, on `threads` threads each."""
 
     def __init__(self, context: int, threads: int = 0, on_measure: Callable[[], None] | None = None) -> None:
         self.context, self.threads, self._on_measure = context, threads, on_measure
         self._ahead: Future[Decoder] | None = None
 
     def open_ahead(self, draft: ModelFolder, device: str) -> None:
-        """Begin to open a draft for the CPU while its target is opened: each keeps one core busy."""
+        """Start to open a draft for the CPU while its target is opened: each keeps only one core busy."""
         if device == "cpu":
             executor = ThreadPoolExecutor(1)
             self._ahead = executor.submit(self._open, draft, Device(), exact=False)
             executor.shutdown(wait=False)
 
     def target(self, model: ModelFolder, device: str) -> tuple[Placement, Decoder, Profile]:
-        """A target on the device called `device`, with its costs and the verdict of its self-test."""
+        """A target on the device of that name, with its costs and the verdict of its self-test."""
 
         def opener(place: Device) -> tuple[Decoder, Profile]:
             decoder = self._open(model, place, exact=True)
             if self._ahead is not None:
-                wait([self._ahead])  # nothing else may run while costs are measured
+                wait([self._ahead])  # nothing else may run during measurement
             return decoder, profile_target(model, decoder, place.fingerprint, self.threads, self._on_measure)
 
         known = partial(self._known, model, target_cost, exact=True)
         return Placer(opener, lambda profile: target_cost(profile.curve), known).place(device)
 
     def draft(self, model: ModelFolder, device: str) -> tuple[Placement, Decoder, Curve]:
-        """A draft on the device called `device`, with its costs."""
+        """A draft model on the device of that name, with its costs."""
 
         def opener(place: Device) -> tuple[Decoder, Curve]:
             decoder = self._ahead.result() if self._ahead else self._open(model, place, exact=False)
@@ -128,19 +128,15 @@ class Loader:
         known = partial(self._known, model, draft_cost, exact=False)
         return Placer(opener, draft_cost, known).place(device)
 
-    def capacity(self, model: ModelFolder) -> int:
-        """Cache rows of `model`."""
-        return cache_rows(model, self.context)
-
     def check(self, pair: Pair, device: str, draft_device: str) -> None:
-        """Raise SpecdecError when what runs in host memory does not fit there."""
+        """Raise SpecdecError if the models on the CPU do not fit into memory."""
         on_host = {"target": device == "cpu", "draft": draft_device == "cpu"}
         models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
         needs = {role: need for role, need in footprints(models, self.context).items() if on_host[role]}
         check_memory(needs, self.context)
 
     def _open(self, model: ModelFolder, device: Device, *, exact: bool) -> Decoder:
-        capacity = self.capacity(model)
+        capacity = cache_rows(model, self.context)
         return Decoder.open(model, device=device, capacity=capacity, exact=exact, threads=self.threads)
 
     def _known(

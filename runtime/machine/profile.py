@@ -1,4 +1,4 @@
-"""What was measured about a pair on this machine, kept between runs."""
+"""What was measured of a model on this machine, stored between runs."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.models.places import cache_folder
+from specdec_onnx.models.system import cache_folder, replacing
 from specdec_onnx.runtime.machine.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curve, measure_curve
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model.decoder import Decoder, Padding
@@ -22,7 +22,7 @@ _VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One decoder on one device: seconds by pass width, and (targets only) whether checked drafts see plain logits."""
+    """A target on one device: seconds by pass width, and whether verifying passes give the logits of plain steps."""
 
     curve: Curve
     identity: Identity
@@ -35,43 +35,43 @@ def profile_target(
     threads: int,
     on_measure: Callable[[], None] | None = None,
 ) -> Profile:
-    """Costs and exactness of a target: stored ones, or measured now (seconds); settles how its passes are cut."""
+    """Costs and exactness of a target, stored or measured now (seconds); sets its padding and widest pass."""
     file = _file(model, device, threads, decoder.exact)
-    if stored := _recall(file, decoder):
+    if stored := _restore(file, decoder):
         return Profile(_curve(stored), Identity(stored["max_difference"]))
     if on_measure is not None:
         on_measure()
     settle_width(decoder)
     identity = settle_padding(decoder)
     profile = Profile(measure_curve(decoder, TARGET_WIDTHS), identity)
-    _store(file, _plain(profile.curve, decoder) | asdict(identity))
+    _store(file, _as_dict(profile.curve, decoder) | asdict(identity))
     return profile
 
 
 def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
-    """Costs of a draft model: stored ones, or measured now (a second or two); settles how its passes are cut."""
+    """Costs of a draft model, stored or measured now (a second or two); sets its widest pass."""
     file = _file(model, device, threads, decoder.exact)
-    if stored := _recall(file, decoder):
+    if stored := _restore(file, decoder):
         return _curve(stored)
     settle_width(decoder)
     curve = measure_curve(decoder, DRAFT_WIDTHS)
-    _store(file, _plain(curve, decoder))
+    _store(file, _as_dict(curve, decoder))
     return curve
 
 
 def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -> Curve | None:
-    """Costs that were measured before; None when they were not."""
+    """Costs that were measured before, or None."""
     stored = _read(_file(model, device, threads, exact))
     return _curve(stored) if stored else None
 
 
-def _recall(file: Path, decoder: Decoder) -> dict[str, Any]:
+def _restore(file: Path, decoder: Decoder) -> dict[str, Any]:
     if stored := _read(file):
         decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
     return stored
 
 
-def _plain(curve: Curve, decoder: Decoder) -> dict[str, Any]:
+def _as_dict(curve: Curve, decoder: Decoder) -> dict[str, Any]:
     padding = (decoder.padding.multiple, decoder.padding.tile)
     return {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
 
@@ -102,11 +102,10 @@ def _key(model: ModelFolder, device: str, threads: int, exact: bool) -> str:
 
 
 def _store(file: Path, content: dict[str, Any]) -> None:
-    """Write atomically; a cache that cannot be written costs a new measurement, no more."""
+    """Store; if that is not possible, the next run just measures again."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(json.dumps(content))
-        partial.replace(file)
+        with replacing(file) as fresh:
+            fresh.write_text(json.dumps(content))
     except OSError:
-        return
+        pass

@@ -1,10 +1,11 @@
-"""What a device's passes need in order to be right and exact, found by running them."""
+"""What a device's passes require to be correct and exact, found out by running them."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec_onnx.runtime.machine.costs import arbitrary_tokens
 from specdec_onnx.runtime.model.decoder import EIGHTS, PADDINGS, UNLIMITED, Decoder
 
 _CONTEXT, _STEPS = 16, 8
@@ -13,7 +14,7 @@ _COMPARED_WIDTHS = (2, 3, 5, 8)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Largest difference between the logits of plain steps and of verifying passes; 0 means bit-identical."""
+    """The largest difference between the logits of plain steps and of verifying passes; 0 means bit-identical."""
 
     max_difference: float
 
@@ -30,22 +31,9 @@ class Identity:
 
 def check_identity(decoder: Decoder) -> Identity:
     """Compare plain steps with passes of several widths over the same tokens; leaves the cache empty."""
-    tokens = [
-        int(token) for token in np.arange(1, _CONTEXT + _STEPS + 1) * 6007 % min(decoder.vocab_size, 30_000)
-    ]
-    plain = _run(decoder, tokens, 1)
-    difference = max(
-        float(np.max(np.abs(_run(decoder, tokens, width) - plain))) for width in _COMPARED_WIDTHS
-    )
-    decoder.rollback(0)
-    return Identity(difference)
-
-
-def _run(decoder: Decoder, tokens: list[int], width: int) -> NDArray[np.float32]:
-    decoder.rollback(0)
-    decoder.forward(tokens[:_CONTEXT], keep=1)
-    rest = range(_CONTEXT, len(tokens), width)
-    return np.concatenate([decoder.forward(tokens[at : at + width]).copy() for at in rest])
+    plain = _logits(decoder, _STEPS, 1, after=_CONTEXT)
+    others = (_logits(decoder, _STEPS, width, after=_CONTEXT) for width in _COMPARED_WIDTHS)
+    return Identity(max(float(np.max(np.abs(other - plain))) for other in others))
 
 
 _WIDE, _NARROW = 128, 8
@@ -56,8 +44,8 @@ _WRONG = 0.1
 def settle_width(decoder: Decoder) -> None:
     """Limit the decoder's passes to a width whose logits agree with those of narrow passes; empties the cache.
 
-    Rounding moves logits by a small part of their spread; a wrong kernel moves them by about all of it. Some
-    graphics drivers have one for wide passes. The CPU's kernels are known to be right.
+    Rounding moves logits by a small part of their spread, a wrong kernel by about all of it. Some graphics drivers have
+    a wrong kernel for wide passes. The CPU's kernels are known to be correct.
     """
     if decoder.device.name == "cpu":
         return
@@ -72,33 +60,38 @@ def settle_width(decoder: Decoder) -> None:
 
 
 def settle_padding(decoder: Decoder) -> Identity:
-    """Take the cheapest padding that makes plain steps and verifying passes agree bit for bit; the verdict.
+    """Choose the cheapest padding with which plain steps and verifying passes agree bit for bit.
 
-    Where none does, the one with the smallest difference is taken, wide ones aside. Empties the cache.
+    If there is none, the one with the smallest difference is chosen, except for wide ones. Empties the cache.
     """
-    found = []
+    differences = []
     for padding in dict.fromkeys((decoder.padding, *PADDINGS) if decoder.device.name == "cpu" else PADDINGS):
         decoder.padding = padding
         identity = check_identity(decoder)
         if identity.bit_identical:
             return identity
-        found.append((identity.max_difference, padding))
-    difference, decoder.padding = min((item for item in found if item[1] != EIGHTS), key=lambda item: item[0])
+        differences.append((identity.max_difference, padding))
+    difference, decoder.padding = min(
+        (item for item in differences if item[1] != EIGHTS), key=lambda item: item[0]
+    )
     return Identity(difference)
 
 
-def _logits(decoder: Decoder, count: int, width: int) -> NDArray[np.float32]:
-    tokens = (np.arange(1, count + 1) * 7919 % min(decoder.vocab_size, 32_000)).tolist()
+def _logits(decoder: Decoder, count: int, width: int, after: int = 0) -> NDArray[np.float32]:
+    """The logits of `count` tokens in passes of `width`, after a context of so many; leaves the cache empty."""
+    tokens = arbitrary_tokens(decoder, after + count)
     decoder.rollback(0)
-    found = [decoder.forward(tokens[at : at + width]).copy() for at in range(0, count, width)]
+    if after:
+        decoder.forward(tokens[:after], keep=1)
+    passes = [decoder.forward(tokens[at : at + width]).copy() for at in range(after, len(tokens), width)]
     decoder.rollback(0)
-    return np.concatenate(found)
+    return np.concatenate(passes)
 
 
-def _distance(found: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    """Root mean square difference over the spread of the expected logits; infinite for what is no number."""
+def _distance(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Root mean square difference over the spread of the expected logits; infinite for NaN."""
     used = expected > np.finfo(np.float16).min
     difference = float(
-        np.sqrt(np.mean((found[used] - expected[used]) ** 2)) / (np.std(expected[used]) + 1e-9)
+        np.sqrt(np.mean((logits[used] - expected[used]) ** 2)) / (np.std(expected[used]) + 1e-9)
     )
     return difference if np.isfinite(difference) else float("inf")

@@ -18,9 +18,9 @@ from specdec_onnx.runtime.model.device import PROVIDERS, Device
 from specdec_onnx.runtime.model.signature import Signature, read_signature
 
 ATTENTION_TILE = 32
-"""ONNX Runtime's CPU attention works through the rows of a pass in tiles, and a tile with a single row takes another
-kernel whose last bits differ. Tiles hold a multiple of this many rows (2 * head_dim, or fewer to fit the L2 cache).
-A pass that never leaves one row alone gives the same logits however a text is cut into passes."""
+"""ONNX Runtime's CPU attention processes the rows of a pass in tiles, and a tile with a single row runs another kernel,
+whose last bits differ. Tiles hold a multiple of this many rows (2 * head_dim, or fewer to fit the L2 cache). If no
+pass leaves one row alone, the logits are the same however a text is split into passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Padding:
     tile: int = 0
 
     def width(self, count: int) -> int:
-        """Rows of a pass over `count` tokens; those behind the tokens are dummies."""
+        """Rows of a pass over `count` tokens; those after the tokens are dummies."""
         width = -(-count // self.multiple) * self.multiple
         return width + 1 if self.tile and width % self.tile == 1 else width
 
@@ -42,20 +42,19 @@ EVEN = Padding(multiple=2)
 EIGHTS = Padding(multiple=8)
 
 PADDINGS = (NO_PADDING, PAIRS, EVEN, EIGHTS)
-"""From the cheapest on; the self-test takes the first that makes a device's passes agree."""
+"""Cheapest first; the self-test chooses the first with which a device's passes agree."""
 
 SPARE_ROWS = 8
-"""Cache rows that padding may touch behind the last token."""
-
+"""Cache rows after the last token that padding may write."""
 
 UNLIMITED = 1 << 30
-"""Widest pass of a device that no self-test has found fault with."""
+"""The widest pass of a device in which the self-test found no fault."""
 
 _KEPT_BINDINGS = 48
 _SMALL_INPUTS = {"input_ids", "position_ids", "num_logits_to_keep"}
 
 CHUNK = 128
-"""Tokens a prefill pass: large enough for full matmul speed, small enough for smooth progress."""
+"""Tokens of a prefill pass: enough for full matmul speed, few enough for smooth progress."""
 
 
 class Cancelled(Exception):
@@ -64,7 +63,7 @@ class Cancelled(Exception):
 
 @dataclass(slots=True)
 class _Binding:
-    """The arrays and bindings of one pass width; filled in place before each run."""
+    """The arrays and bindings of one pass width; the arrays are filled in place before each run."""
 
     io: Any
     ids: NDArray[np.int64]
@@ -76,8 +75,11 @@ class _Binding:
 class Decoder:
     """A decoder model on one device; not thread-safe, except for `terminate`.
 
-    `padding` is how passes are widened, `widest` the most rows a pass may have (longer ones are run in pieces),
-    `kernels` what multiplies with 4- and 8-bit weights.
+    Attributes:
+        padding: How passes are widened.
+        widest: The most rows that a pass may have; longer ones run in pieces.
+        kernels: What multiplies with 4- and 8-bit weights.
+        exact: Whether passes must agree bit for bit, as a target's do.
     """
 
     def __init__(
@@ -90,9 +92,8 @@ class Decoder:
         self.vocab_size = signature.columns
         self.cache = make_cache(signature, capacity, partial(self.device.tensor, session), self.device.memory)
         self._options = ort.RunOptions()
-        self._options.add_run_config_entry(
-            "gpu_graph_id", "-1"
-        )  # unset, each run would look for it in vain: 0.1 ms
+        # If it is not set, each run searches for it: 0.1 ms.
+        self._options.add_run_config_entry("gpu_graph_id", "-1")
         self._ones = np.ones((1, capacity), np.int64)
         self._bindings: OrderedDict[tuple[int, int], _Binding] = OrderedDict()
         self._logits = np.empty(0, signature.logits_type)
@@ -109,10 +110,9 @@ class Decoder:
     ) -> "Decoder":
         """Load a model folder's graph with room for `capacity` rows; `threads` 0 means the physical cores.
 
-        An `exact` decoder pads passes with a dummy row where one row would be alone in its attention tile, until
-        the self-test finds what this device needs.
-
-        Raises SpecdecError when ONNX Runtime cannot load the graph or the graph cannot verify drafts.
+        An `exact` decoder adds a dummy row where a row would be alone in its attention tile, until the self-test finds
+        what this device requires. Raises SpecdecError if ONNX Runtime cannot load the graph, or the graph cannot verify
+        drafts.
         """
         device = device or Device()
         try:
@@ -135,18 +135,18 @@ class Decoder:
 
     @property
     def capacity(self) -> int:
-        """Tokens that fit in the cache, a dummy row included."""
+        """Rows that fit in the cache, dummies included."""
         return self.cache.capacity
 
     def placement(self) -> dict[str, int]:
-        """How many graph nodes each execution provider took; what a device lacks runs on the CPU in silence."""
+        """How many graph nodes each execution provider runs; operators that a device lacks silently run on the CPU."""
         counts: Counter[str] = Counter()
         for part in self.session.get_provider_graph_assignment_info():
             counts[part.ep_name] += len(part.get_nodes())
         return dict(counts.most_common())
 
     def fallbacks(self) -> dict[str, int]:
-        """Operators that run on the CPU since the device lacks them, and how many of each; none for the CPU itself."""
+        """Operators that run on the CPU because the device lacks them, with counts; none for the CPU itself."""
         if self.device.name == "cpu":
             return {}
         counts: Counter[str] = Counter()
@@ -158,9 +158,11 @@ class Decoder:
     def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
         """Append `tokens` (1 or more) and return their logits, [len(tokens), vocab_size].
 
-        With `keep` above 0 only the last `keep` rows come back (at least one of them valid). The array is a view
-        that the next pass overwrites. Raises Cancelled when `terminate` stopped it; the cache is then unchanged.
+        With `keep` above 0, only the last `keep` rows are returned. The array is a view, which the next pass
+        overwrites. Raises Cancelled when `terminate` was called; the cache is then unchanged.
         """
+        if self._options.terminate:
+            raise Cancelled
         count, start = len(tokens), self.cache.length
         width = self.padding.width(count)
         if width > self.widest:
@@ -171,14 +173,19 @@ class Decoder:
         binding = self._binding(width, rows)
         binding.ids[0, :count] = tokens
         binding.ids[0, count:] = tokens[-1]
-        self._place(binding, start, width)
-        self._run(binding)
+        self._set_positions(binding, start, width)
+        try:
+            self.session.run_with_iobinding(binding.io, self._options)
+        except Exception as error:
+            if self._options.terminate:
+                raise Cancelled from error
+            raise SpecdecError("the model failed in a forward pass", str(error).splitlines()[0]) from error
         self.cache.advance(binding.io, start + count)
         logits = binding.logits[: rows - padding]
         return logits[-keep:] if keep else logits
 
     def _in_pieces(self, tokens: Sequence[int], keep: int) -> NDArray[np.float32]:
-        """Several passes in place of one that is too wide; the cache is unchanged when one of them is stopped."""
+        """Several passes instead of one that is too wide; the cache is unchanged when one of them is stopped."""
         start, wanted = self.length, len(tokens) - keep if keep else 0
         rows = []
         try:
@@ -205,15 +212,7 @@ class Decoder:
         """Allow passes again."""
         self._options.terminate = False
 
-    def _run(self, binding: _Binding) -> None:
-        try:
-            self.session.run_with_iobinding(binding.io, self._options)
-        except Exception as error:
-            if self._options.terminate:
-                raise Cancelled from error
-            raise SpecdecError("the model failed in a forward pass", str(error).splitlines()[0]) from error
-
-    def _place(self, binding: _Binding, start: int, width: int) -> None:
+    def _set_positions(self, binding: _Binding, start: int, width: int) -> None:
         total = start + width
         if total > self.capacity:
             raise SpecdecError(
@@ -254,7 +253,7 @@ class Decoder:
         return binding
 
     def _bind_inputs(self, binding: _Binding) -> None:
-        """Bind what is small; a device other than the CPU takes its copy now, so later changes need a new binding."""
+        """Bind the small inputs; devices other than the CPU copy them now, so they must be bound before each pass."""
         values = binding.alive[0]
         for name in _SMALL_INPUTS & values.keys() & self.signature.inputs:
             binding.io.bind_ortvalue_input(name, values[name])
@@ -274,7 +273,7 @@ class Decoder:
 
 
 def _check_attention(signature: Signature, device: Device) -> None:
-    """Refuse what computes wrong logits in silence."""
+    """Raise SpecdecError for a combination that silently computes wrong logits."""
     if device.name == "dml" and signature.shares_buffer:
         raise SpecdecError(
             "this model cannot run on device 'dml'",
@@ -284,16 +283,14 @@ def _check_attention(signature: Signature, device: Device) -> None:
 
 
 _NEAR = 64
-"""Where texts usually differ, counted from the end: what was drafted last."""
-
-Progress = Callable[[int, int], None]
+"""How far from their ends texts usually differ: by what was drafted last."""
 
 
 class Tape:
     """A decoder together with the tokens its cache holds.
 
-    The tokens are all that says whose text the cache is: whoever goes on with a text compares it with them, every time.
-    They never run ahead of the cache, also when an interrupt falls between the two.
+    Only the tokens tell which text is in the cache: whoever continues a text compares it with them first. They never
+    run ahead of the cache, even if an interrupt comes between the two.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -301,7 +298,7 @@ class Tape:
         self.tokens: list[int] = []
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
-        """Cut the cache back to what it shares with `tokens`, and say how much that is."""
+        """Cut the cache back to the prefix that it shares with `tokens`; returns its length."""
         kept = common_prefix(self.tokens, tokens)
         self.cut(kept)
         return kept
@@ -311,30 +308,28 @@ class Tape:
         del self.tokens[length:]
         self.decoder.rollback(len(self.tokens))
 
-    def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
-        """One pass behind the tokens held; takes and gives what `Decoder.forward` does."""
-        self.decoder.rollback(len(self.tokens))
-        rows = self.decoder.forward(tokens, keep=keep)
-        self.tokens.extend(tokens)
-        return rows
+    def forward(
+        self, tokens: Sequence[int], *, keep: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> NDArray[np.float32]:
+        """Append `tokens` in passes of at most CHUNK tokens; the last pass's logits, as `Decoder.forward` returns them.
 
-    def extend(self, tokens: Sequence[int], progress: Progress | None = None) -> NDArray[np.float32]:
-        """Run `tokens` (1 or more) in chunks; the logits [vocab_size] behind the last of them.
-
-        Calls `progress(done, total)` after each chunk; a cancelled pass leaves the chunks before it in place.
+        Calls `progress(done, total)` after each pass; a cancelled pass leaves those before it in place.
         """
+        rows = np.empty((0, self.decoder.vocab_size), np.float32)
+        self.decoder.rollback(len(self.tokens))
         for start in range(0, len(tokens), CHUNK):
             chunk = tokens[start : start + CHUNK]
-            row = self.forward(chunk, keep=1)[-1]
+            rows = self.decoder.forward(chunk, keep=keep)
+            self.tokens.extend(chunk)
             if progress is not None:
                 progress(start + len(chunk), len(tokens))
-        return row
+        return rows
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common prefix, by slices: it is asked every round, of texts that differ near their ends."""
+    """Length of the longest common prefix; fast for texts that differ near their ends, as in every round."""
     first, second = _as_list(first), _as_list(second)
-    agreed, end = 0, min(len(first), len(second))  # the first difference, if any, lies in between
+    agreed, end = 0, min(len(first), len(second))  # the first difference, if any, is in between
     probe = max(end - _NEAR, end // 2)
     while agreed < end:
         if first[agreed:probe] == second[agreed:probe]:

@@ -1,4 +1,4 @@
-"""Where a model runs: device names and what ONNX Runtime offers for them."""
+"""Where a model runs: the devices, their execution providers, and how sessions are opened on them."""
 
 import importlib
 import os
@@ -14,7 +14,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.kernels import Kernels, kernels
 
 PACKAGES = {"WebGpuExecutionProvider": "onnxruntime_ep_webgpu"}
-"""Python package that brings a provider's library."""
+"""The Python package with a plugin provider's library."""
 
 
 @lru_cache
@@ -28,14 +28,14 @@ def obstacle(provider: str) -> str:
     except ImportError:
         return f"the package {PACKAGES[provider].replace('_', '-')} is not installed"
     except Exception as error:  # noqa: BLE001 - whatever the loader says is the reason
-        return f"onnxruntime {ort.__version__} refuses the plugin: {str(error).splitlines()[0]}"
+        return f"onnxruntime {ort.__version__} rejects the plugin: {str(error).splitlines()[0]}"
     return "" if plugin_devices(provider) else "no graphics processor was found"
 
 
 def plugin_devices(provider: str) -> list[Any]:
     """The hardware devices that a registered plugin can use, graphics processors first."""
-    found = [device for device in ort.get_ep_devices() if device.ep_name == provider]
-    real = [device for device in found if device.device.metadata.get("is_virtual") != "1"]
+    offered = [device for device in ort.get_ep_devices() if device.ep_name == provider]
+    real = [device for device in offered if device.device.metadata.get("is_virtual") != "1"]
     return sorted(real, key=lambda device: device.device.type != ort.OrtHardwareDeviceType.GPU)
 
 
@@ -58,7 +58,7 @@ PROVIDERS = {
     "webgpu": "WebGpuExecutionProvider",
 }
 AUTO = "auto"
-"""The device that is chosen by measuring all that are usable."""
+"""Stands for the fastest usable device, by measurement."""
 
 _EXTRAS = {"cpu": "cpu", "cuda": "cuda", "dml": "directml", "webgpu": "webgpu"}
 # TF32 rounds float32 products to 10 bits; a requested-size arena leaves the rest of the card to the other model.
@@ -66,7 +66,7 @@ _CUDA = {"use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
 _WEBGPU = {
     "validationMode": "disabled",
     "powerPreference": "high-performance",
-    # tables of halves and of bytes ask for shader types that not all have
+    # tables of halves and of bytes require shader types that not all devices have
     "forceCpuNodeNames": "embedding.half\nembedding.rows\nembedding.levels\nembedding.steps\nembedding",
 }
 _OPTIONS = {"cuda": _CUDA, "webgpu": _WEBGPU}
@@ -77,10 +77,10 @@ _CAUSES = {
 
 
 def session_options(threads: int = 0) -> Any:
-    """How every session is opened; `threads` 0 means the physical cores.
+    """The options of every session; `threads` 0 means the physical cores.
 
-    Pass widths vary, so no memory pattern. Pools stop spinning after a pass, since target and draft take turns.
-    The precise mode keeps int8 sums exact on processors whose unsigned-by-signed kernels would saturate.
+    There is no memory pattern, because pass widths vary. Pools stop spinning after a pass, because target and draft
+    take turns. The precise mode keeps int8 sums exact on processors whose unsigned-by-signed kernels would saturate.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -94,7 +94,7 @@ def session_options(threads: int = 0) -> Any:
 
 
 def check_threads(threads: int) -> None:
-    """Raise SpecdecError for more threads than this process has cores, which take minutes for a pass."""
+    """Raise SpecdecError for more threads than this process has cores: a pass would take minutes."""
     own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     if not 0 <= threads <= len(own):
         raise SpecdecError(
@@ -113,12 +113,12 @@ class Device:
 
     @property
     def provider(self) -> str:
-        """The name ONNX Runtime knows this device by."""
+        """ONNX Runtime's name for this device."""
         return PROVIDERS[self.name]
 
     @property
     def fingerprint(self) -> str:
-        """What measurements on this device depend on, besides model, machine and ONNX Runtime."""
+        """What measurements on this device depend on, apart from model, machine and ONNX Runtime."""
         if self.name == "cpu":
             return f"{self.name} {kernels().fingerprint}"
         version = plugin_version(self.provider) if self._is_plugin else ""
@@ -129,15 +129,15 @@ class Device:
         return self.provider in PACKAGES and not obstacle(self.provider)
 
     def open(self, path: str, threads: int = 0) -> tuple[Any, Kernels]:
-        """A session for the graph at `path`, and what multiplies its 4- and 8-bit weights: our kernels on the CPU.
+        """A session for the graph at `path`, and what multiplies its 4- and 8-bit weights: on the CPU, our own kernels.
 
-        Raises SpecdecError when the provider does not start or the setting of the kernels cannot be followed.
+        Raises SpecdecError when the provider does not start, or the kernels that the environment demands are missing.
         """
         ours = kernels() if self.name == "cpu" else Kernels(absent=f"{self.name} has its own")
         return ours.open(partial(self.session, path), partial(session_options, threads))
 
     def session(self, path: str, options: ort.SessionOptions) -> Any:
-        """Open the graph at `path` here, with the CPU provider behind it for what this device lacks.
+        """Open the graph at `path`, with the CPU provider as the fallback for operators that this device lacks.
 
         Raises SpecdecError when the provider does not start.
         """
@@ -167,13 +167,15 @@ class Device:
 
     @property
     def memory(self) -> str:
-        """The name of the memory that NumPy arrays are copied to and from: this device's own where it is reachable."""
+        """The memory that NumPy arrays are copied to and from: this device's own where ONNX Runtime can reach it."""
         return self.name if self.name in ("cuda", "dml") else "cpu"
 
     def tensor(self, session: Any, shape: Sequence[int], dtype: type[np.generic]) -> Any:
         """An OrtValue of zeros in the memory where `session` computes."""
         if self.name == "webgpu":
-            return session.create_ortvalue_from_shape_and_type(shape, dtype, self.name)  # born as zeros
+            return session.create_ortvalue_from_shape_and_type(
+                shape, dtype, self.name
+            )  # it is created as zeros
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype), self.memory, 0)
 
 
@@ -188,7 +190,7 @@ def lacks(name: str) -> str:
 
 
 def remedy(name: str) -> str:
-    """How to get the provider of the device called `name`."""
+    """How to install the provider of the device called `name`."""
     return f"pip install 'specdec-onnx[{_EXTRAS[name]}]' in an environment without another onnxruntime"
 
 

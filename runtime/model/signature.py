@@ -1,4 +1,4 @@
-"""What a decoder graph takes and gives, read from the session and never from a table of model names."""
+"""The inputs and outputs of a decoder graph, read from the session and never from a table of model names."""
 
 import mmap
 import re
@@ -20,13 +20,25 @@ _OPTIONAL = {"attention_mask", "position_ids", "num_logits_to_keep"}
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Names, types and sizes of one decoder graph's inputs and outputs."""
+    """Names, types and sizes of one decoder graph's inputs and outputs.
+
+    Attributes:
+        inputs: The names of all inputs.
+        logits: The name of the output with the logits, [1, rows, columns].
+        columns: The width of the logits: the vocabulary, or its kept part if the head is trimmed; with padding.
+        logits_type: float32 or float16.
+        caches: The names of the caches without their prefixes: "0.key", "0.value", "1.key" and so on.
+        cache_heads: Key-value heads of each cache, [1, cache_heads, rows, cache_width].
+        cache_width: Width of a head.
+        cache_type: float32 or float16.
+        shares_buffer: Whether past and present are one buffer that passes write in place (GroupQueryAttention).
+    """
 
     inputs: frozenset[str]
     logits: str
     columns: int
     logits_type: type[np.generic]
-    caches: tuple[str, ...]  # "0.key", "0.value", "1.key", ...
+    caches: tuple[str, ...]
     cache_heads: int
     cache_width: int
     cache_type: type[np.generic]
@@ -41,10 +53,10 @@ class Signature:
 def read_signature(
     session: Any, graph: Path, columns: int, config: Mapping[str, Any] | None = None
 ) -> Signature:
-    """Describe an open session; `columns` is used when the graph leaves the logits' width symbolic, `config` (the
-    model's) where it leaves the cache's.
+    """Describe an open session.
 
-    Raises SpecdecError for a graph that cannot verify drafts exactly, with the reason.
+    `columns` is used if the graph has no fixed width for the logits, the model's `config` if it has none for the cache.
+    Raises SpecdecError, with the reason, for a graph that cannot verify drafts exactly.
     """
     inputs = {node.name: node for node in [*session.get_inputs(), *session.get_overridable_initializers()]}
     outputs = {node.name: node for node in session.get_outputs()}
@@ -68,8 +80,8 @@ def read_signature(
 def _cache(
     graph: Path, inputs: dict[str, Any], outputs: dict[str, Any], config: Mapping[str, Any]
 ) -> tuple[int, int, type[np.generic]]:
-    """Heads, width and type of every layer's cache; SpecdecError when they differ or can't be told."""
-    found: dict[tuple[int, int, type[np.generic]], str] = {}
+    """Heads, width and type of every layer's cache; SpecdecError if they differ or are unknown."""
+    kinds: dict[tuple[int, int, type[np.generic]], str] = {}
     for name, past in inputs.items():
         if not (part := _PAST.fullmatch(name)):
             continue
@@ -80,15 +92,15 @@ def _cache(
                 f"{name} has the shape {past.shape}, not one text's [1, heads, as many tokens as there are, width]",
                 "export the model again, with a cache that grows (specdec-export does)",
             )
-        found.setdefault((*cache_axes(name, shapes, config), _type(graph, past)), name)
-    if len(found) > 1:
-        sizes = "; ".join(f"{name}: {heads} heads, {width} wide" for (heads, width, _), name in found.items())
+        kinds.setdefault((*cache_axes(name, shapes, config), _type(graph, past)), name)
+    if len(kinds) > 1:
+        sizes = "; ".join(f"{name}: {heads} heads, {width} wide" for (heads, width, _), name in kinds.items())
         raise SpecdecError(
             f"{graph.name} cannot be used for speculative decoding",
             f"its layers keep caches of different sizes or types ({sizes})",
             "choose a model whose layers are alike",
         )
-    return next(iter(found))
+    return next(iter(kinds))
 
 
 def _is_many(batch: int | str | None) -> bool:
@@ -123,7 +135,7 @@ def _refuse(graph: Path, inputs: dict[str, Any], outputs: dict[str, Any]) -> Non
     unknown = {name for name in inputs if not _PAST.fullmatch(name)} - _OPTIONAL - {"input_ids"}
     needed = unknown - {name for name in unknown if inputs[name].shape == []}
     if needed:
-        raise SpecdecError(what, f"it needs inputs nobody told us how to fill: {', '.join(sorted(needed))}")
+        raise SpecdecError(what, f"unsupported required inputs: {', '.join(sorted(needed))}")
     for operator in _ROWS_INTERACT:
         if _mentions(graph, operator):
             raise SpecdecError(

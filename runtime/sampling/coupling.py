@@ -1,7 +1,7 @@
 """Sampling whose text depends on the seed alone, not on what was drafted.
 
-Rejection sampling spends randomness according to how much was drafted, and a planner that listens to the clock never
-drafts the same twice. Here each position of the answer has its own noise, and the token is what that noise picks from
+Rejection sampling consumes randomness according to how much was drafted, and a planner that measures time never drafts
+the same twice. Here each position of the answer has its own noise, and the token is what that noise picks from
 the target's distribution (an exponential race, the Gumbel-max trick): an exact sample, and the same with any draft
 or none. A draft model that picks with the same noise mostly picks the same token; a draft is kept if it is that token.
 Drafter-invariant coupling: Daliri, Musco, Suresh 2024, arXiv 2408.07978. One race keeps at least (1 - TV) / (1 + TV)
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from specdec_onnx.runtime.sampling.sampler import Categorical
 
 RARE = 1e-4
-"""Tokens less likely than this run as one; only when that one wins, they race among themselves. It spares the noise
-of a hundred thousand runners that together seldom win, at an acceptance lower by less than their mass."""
+"""Tokens less likely than this race as one; only if that one wins do they race among themselves. This saves the noise
+of a hundred thousand runners that rarely win, and lowers acceptance by less than their mass."""
 
 _TAIL = np.array([-1])
 _ROUNDING = 1e-12
@@ -57,7 +57,7 @@ class Noise:
 
 
 def _left(probs: NDArray[np.float64]) -> float:
-    """The mass beyond these probabilities [n]; rounding is no mass."""
+    """1 less the sum of these probabilities [n]; rounding counts as 0."""
     left = 1 - float(probs.sum())
     return left if left > _ROUNDING else 0.0
 

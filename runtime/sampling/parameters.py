@@ -1,4 +1,4 @@
-"""What a user may set for an answer, checked."""
+"""The sampling parameters of an answer, validated."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,18 @@ from specdec_onnx.models.tokenizer import require_text
 class Parameters:
     """How an answer is sampled and when it ends. Raises SpecdecError for a value outside its range.
 
-    Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalties of 1, 0, 0 are off. The repetition penalty looks
-    at prompt and output (Hugging Face), presence and frequency at the output only (OpenAI). The bias is added to
-    logits; -inf bans a token. A stop string ends the answer before it; it may spell special tokens, which have no text.
+    Attributes:
+        max_new_tokens: The length limit of the answer.
+        temperature: 0 is greedy.
+        top_k: Sample from the k likeliest tokens; 0 is off.
+        top_p: Sample from the likeliest tokens that together have this probability; 1 is off.
+        min_p: Sample from tokens at least this likely, relative to the likeliest; 0 is off.
+        repetition_penalty: For tokens of prompt and answer, as in Hugging Face; 1 is off.
+        presence_penalty: For tokens of the answer, as in OpenAI's API; 0 is off.
+        frequency_penalty: For each occurrence in the answer, as in OpenAI's API; 0 is off.
+        logit_bias: Added to the logits of these token ids; -inf bans a token.
+        seed: Makes a sampled answer reproducible: the same in every mode.
+        stop: Strings that end the answer, which stops before them; they may spell special tokens, which have no text.
     """
 
     max_new_tokens: int = 512

@@ -16,6 +16,9 @@ from specdec_onnx.runtime.sampling.parameters import Parameters
 
 Scores = NDArray[np.float32]
 
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
 _FOLD = 64
 """Scores per group when a lower bound for the k-th largest is sought: one cheap pass leaves n/64 group maxima."""
 
@@ -55,8 +58,8 @@ _ROOM = 256
 class History:
     """Counts of the tokens in prompt and output; the last pushed tokens can be popped again.
 
-    A drafted token is pushed before the row behind it is read and popped after the check, so that every row sees
-    exactly the tokens before it. Push and pop are O(1).
+    A drafted token is pushed before the row after it is read, and popped after verification, so that each row is judged
+    with exactly the tokens before it. Push and pop are O(1).
     """
 
     def __init__(self, prompt: Iterable[int] = ()) -> None:
@@ -69,7 +72,7 @@ class History:
 
     @property
     def output(self) -> list[int]:
-        """The tokens pushed so far; not to be changed."""
+        """The tokens pushed so far; do not modify."""
         return self._output
 
     @property
@@ -79,7 +82,7 @@ class History:
 
     @property
     def produced(self) -> NDArray[np.int64]:
-        """How often each id of `seen` stands in the output [n]; 0 for those only in the prompt."""
+        """How often each id of `seen` occurs in the output [n]; 0 for those only in the prompt."""
         return self._produced[: len(self._slots)]
 
     def push(self, token: int) -> None:
@@ -92,18 +95,19 @@ class History:
         self._produced[slot] += 1
         self._output.append(token)
 
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Append several output tokens."""
+        for token in tokens:
+            self.push(token)
+
     def pop(self, count: int = 1) -> None:
-        """Take back the last `count` pushed tokens."""
+        """Remove the last `count` pushed tokens."""
         for _ in range(count):
             token = self._output.pop()
             slot = self._slots[token]
             self._produced[slot] -= 1
             if slot >= self._from_prompt and not self._produced[slot]:
                 del self._slots[token]  # first seen last, so its slot is the last one
-
-
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,10 +124,10 @@ class Categorical:
 
     def p(self, token: int) -> float:
         """The probability of one token id; 0 for an id outside the support."""
-        place = token if self.ids is None else int(self.ids.searchsorted(token))
-        if not 0 <= place < self.probs.size or (self.ids is not None and self.ids[place] != token):
+        index = token if self.ids is None else int(self.ids.searchsorted(token))
+        if not 0 <= index < self.probs.size or (self.ids is not None and self.ids[index] != token):
             return 0.0
-        return float(self.probs[place])
+        return float(self.probs[index])
 
     def at(self, ids: Ids) -> Floats:
         """The probabilities [n] of many token ids [n]; 0 outside the support."""
@@ -156,7 +160,7 @@ class Categorical:
         return Categorical(weights / total, self.ids) if total > 0 else self
 
     def residual(self, other: "Categorical", scale: float = 1.0) -> "Categorical":
-        """max(scale * p - q, 0), normalised: what is left to draw from after a draft out of q was refused."""
+        """max(scale * p - q, 0), normalised: what to draw from after a token drafted from q was rejected."""
         return self.reweighted(self.excess(other, scale))
 
     @property
@@ -166,13 +170,13 @@ class Categorical:
 
 
 class Chance:
-    """The randomness of one answer: numpy's PCG64 under a seed (None: a fresh one)."""
+    """The randomness of one answer: numpy's PCG64 with a seed (None: a fresh one)."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
     def flip(self, probability: float) -> bool:
-        """True with this probability (always from 1 on, never at 0)."""
+        """True with this probability."""
         return bool(self._generator.random() < probability)
 
     def draw(self, categorical: Categorical) -> int:
@@ -182,17 +186,15 @@ class Chance:
         return place if categorical.ids is None else int(categorical.ids[place])
 
 
-__all__ = ["Chance", "Parameters", "Sampler"]
-
 _LEAST_TEMPERATURE = 1e-30
-"""Smaller ones would be 0 in float32; the likeliest token has all the mass long before."""
+"""Smaller ones would be 0 in float32; the likeliest token has all the mass long before that."""
 
 
 class Sampler:
     """Turns logits into distributions over token ids.
 
-    `vocab_size` is the number of ids that stand for a token: columns from there on (padding) are never looked at.
-    For logits of a trimmed vocabulary, `token_ids` [T] names each column's token id, ascending.
+    `vocab_size` is the number of ids that have a token; later columns are padding and never read. For logits of a
+    trimmed vocabulary, `token_ids` [T] has each column's token id, ascending.
     """
 
     def __init__(
@@ -284,7 +286,7 @@ class Sampler:
         scores[columns] = values
 
     def _columns(self, ids: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The columns of those of the given ids that have one, and which of them do."""
+        """The columns of the given ids, as far as they have one, and which of them do."""
         places = ids if self._token_ids is None else self._token_ids.searchsorted(ids)
         inside = places < width
         if self._token_ids is not None:

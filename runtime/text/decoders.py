@@ -1,16 +1,20 @@
-"""A tokenizer's decoder, as a chain that takes tokens one by one and gives what no later token can change.
+"""A tokenizer's decoder as a chain that takes tokens one by one and returns the text that no later token can change.
 
-`tokenizers` decodes whole sequences only. Each link does what the library's decoder of that name does to the whole, and
-holds back just what is still open: half a character, bytes that may turn out broken, a space that the end would drop.
-A decoder that can't be cut up so (a regular expression over the whole text) waits for the end.
+`tokenizers` decodes whole sequences only. To decode a window of the last tokens again for each new one, as others do,
+is not exact: a later byte token makes a whole run of earlier ones broken, a suffix that ends a word is only a space
+if another word follows, and the first token is decoded differently from the others. (On random tokens of a Llama
+tokenizer, such a window gives another text in a quarter of all cases.) So each link here does what the library's
+decoder of that name does, and holds back only what is still open: half a character, bytes that may turn out broken, a
+space that the end would drop. A decoder that cannot be split like this (a regular expression over the whole text)
+waits for the end. Decoders that map each token by itself are the library's own.
 """
 
 import codecs
 import copy
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 Spec = Mapping[str, Any]
@@ -18,208 +22,119 @@ Spec = Mapping[str, Any]
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _BYTE = re.compile(r"<0x(\+?[0-9a-fA-F]{1,2})>")
-_CLEANED = (
-    (" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"), (" 'm", "'m"),
-    (" do not", " don't"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"),
-)  # fmt: skip
-
-
-class Link(Protocol):
-    """One decoder of the chain; its state may be copied with copy.copy()."""
-
-    def feed(self, tokens: list[str]) -> list[str]:
-        """What is settled once `tokens` have come."""
-        ...
-
-    def end(self) -> list[str]:
-        """What was held back, if nothing comes any more."""
-        ...
+_EACH = {"Replace", "Strip", "Metaspace", "WordPiece", "Fuse"}
 
 
 class Chain:
-    """The decoder described by `specs`, for tokens that come bit by bit."""
+    """The decoder that `specs` describe, for tokens that come one by one."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
         self._links = _links(specs)
 
     def feed(self, tokens: Iterable[str]) -> str:
-        """The text that is settled once `tokens` have come."""
+        """The text that is final once `tokens` have come."""
         passed = list(tokens)
         for link in self._links:
             passed = link.feed(passed)
         return "".join(passed)
 
     def rest(self) -> str:
-        """What is held back, as it reads if nothing comes any more; the chain may still go on."""
+        """What is held back, as it reads if nothing more comes; the chain may still be fed."""
         passed: list[str] = []
         for link in map(copy.copy, self._links):
             passed = [*link.feed(passed), *link.end()]
         return "".join(passed)
 
 
-def _links(specs: Sequence[Spec]) -> list[Link]:
-    """The chain's links; from the first decoder that needs the whole on, all are left to the library."""
-    links: list[Link] = [] if specs else [_Spaced()]
+class _Link(Protocol):
+    """One decoder of the chain; copy.copy() copies its state."""
+
+    def feed(self, tokens: list[str]) -> list[str]:
+        """What is final once `tokens` have come."""
+        ...
+
+    def end(self) -> list[str]:
+        """What was held back, if nothing more comes."""
+        ...
+
+
+def _links(specs: Sequence[Spec]) -> list[_Link]:
+    """The chain's links; from the first decoder that needs the whole text on, the library does everything."""
+    links: list[_Link] = [] if specs else [_Each(str, " {}".format)]
     fused = False
-    for place, spec in enumerate(specs):
-        last = place == len(specs) - 1
+    for index, spec in enumerate(specs):
+        last = index == len(specs) - 1
         link = _over_text(spec) if fused else _over_tokens(spec, last)
         if link is None:
-            return [*links, _Whole(specs[place:], fused)]
+            return [*links, _Whole(specs[index:], fused)]
         links.append(link)
         fused = fused or spec["type"] in ("Fuse", "ByteLevel")
     return links
 
 
-def _over_tokens(spec: Spec, last: bool) -> Link | None:
-    """A link that gets whole tokens; None if it can't be done bit by bit."""
+def _over_tokens(spec: Spec, last: bool) -> _Link | None:
+    """A link for whole tokens; None if it needs all of them."""
     kind = spec["type"]
+    if kind in _EACH:
+        return _Each(*_mapping(json.dumps(spec)))
     if kind == "BPEDecoder":
         return _WordEnds(spec["suffix"]) if last and spec["suffix"] else None
-    made: dict[str, type[_Each | _Bytes | _Utf8]] = {
-        "Replace": _Replaced,
-        "Strip": _Stripped,
-        "Metaspace": _Metaspace,
-        "WordPiece": _WordPiece,
-        "CTC": _Ctc,
-        "Fuse": _Each,
-        "ByteFallback": _Bytes,
-        "ByteLevel": _Utf8,
-    }
-    return made[kind](spec) if kind in made else None
+    if kind == "ByteFallback":
+        return _Bytes()
+    return _Utf8() if kind == "ByteLevel" else None
 
 
-def _over_text(spec: Spec) -> Link | None:
-    """A link that gets pieces of one long token; None if it can't be done bit by bit."""
-    kind = spec["type"]
-    if kind == "Fuse":
-        return _Each(spec)
-    if kind == "Strip":
+def _over_text(spec: Spec) -> _Link | None:
+    """A link for pieces of one long token; None if it needs all of it."""
+    if spec["type"] == "Fuse":
+        return _Each(str, str)
+    if spec["type"] == "Strip":
         return _Trimmed(spec)
-    pattern = spec["pattern"].get("String") if kind == "Replace" else None
+    pattern = spec["pattern"].get("String") if spec["type"] == "Replace" else None
     return _Substituted(pattern, spec["content"]) if pattern else None
 
 
 def _library(specs: Sequence[Spec]) -> Any:
     from tokenizers import decoders
 
-    made = decoders.Fuse()
-    made.__setstate__(json.dumps({"type": "Sequence", "decoders": list(specs)}).encode())
-    return made
+    decoder = decoders.Fuse()
+    decoder.__setstate__(json.dumps({"type": "Sequence", "decoders": list(specs)}).encode())
+    return decoder
+
+
+@lru_cache(maxsize=32)
+def _mapping(spec: str) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """What a decoder that maps each token by itself makes of the first token, and of any other."""
+    decode = _library([json.loads(spec)]).decode
+    before = len(decode(["a"]))
+    return lambda token: decode([token]), lru_cache(maxsize=1 << 16)(
+        lambda token: decode(["a", token])[before:]
+    )
 
 
 class _Each:
-    """Every token becomes another one, whatever the others are; only its being the first may count."""
+    """Maps each token by itself; only the first may be mapped differently."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec, self._begun = spec, False
+    def __init__(self, first: Callable[[str], str], later: Callable[[str], str]) -> None:
+        self._next, self._later = first, later
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """Each token's reading."""
-        if self._begun or not tokens:
-            return list(map(self.later, tokens))
-        self._begun = True
-        return [self.first(tokens[0]), *map(self.later, tokens[1:])]
+        if not tokens:
+            return []
+        first, self._next = self._next(tokens[0]), self._later
+        return [first, *map(self._later, tokens[1:])]
 
     def end(self) -> list[str]:
-        """Nothing is ever held."""
         return []
-
-    def first(self, token: str) -> str:
-        """What `token` becomes in the first place."""
-        return self.later(token)
-
-    def later(self, token: str) -> str:
-        """What `token` becomes anywhere else."""
-        return token
-
-
-class _Spaced(_Each):
-    """No decoder at all: tokens with spaces between them."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-
-    def first(self, token: str) -> str:
-        return token
-
-    def later(self, token: str) -> str:
-        return f" {token}"
-
-
-class _Replaced(_Each):
-    """A string replaced inside each token, or a pattern, in the library's own dialect."""
-
-    def __init__(self, spec: Spec) -> None:
-        super().__init__(spec)
-        self._text = spec["pattern"].get("String")
-        self._pattern = None if self._text is not None else _library([spec])
-
-    def later(self, token: str) -> str:
-        if self._pattern is None:
-            return token.replace(self._text, self.spec["content"])
-        return self._pattern.decode([token])
-
-
-class _Stripped(_Each):
-    """Up to so many of a character taken from both ends of each token."""
-
-    def later(self, token: str) -> str:
-        token = token[_run(token, self.spec["content"], self.spec["start"]) :]
-        return token[: len(token) - _run(token[::-1], self.spec["content"], self.spec["stop"])]
-
-
-class _Metaspace(_Each):
-    """SentencePiece's ▁ is a space, but for the one that was put before the text."""
-
-    def first(self, token: str) -> str:
-        kept = self.spec.get("prepend_scheme", "always") == "never"
-        return token.replace(self.spec["replacement"], " " if kept else "")
-
-    def later(self, token: str) -> str:
-        return token.replace(self.spec["replacement"], " ")
-
-
-class _WordPiece(_Each):
-    """Tokens are words, or go on with one."""
-
-    def first(self, token: str) -> str:
-        return _cleaned(token) if self.spec["cleanup"] else token
-
-    def later(self, token: str) -> str:
-        goes_on = token.startswith(self.spec["prefix"])
-        return self.first(token.removeprefix(self.spec["prefix"]) if goes_on else f" {token}")
-
-
-class _Ctc(_Each):
-    """A token said twice counts once, padding not at all."""
-
-    def __init__(self, spec: Spec) -> None:
-        super().__init__(spec)
-        self._said: str | None = None
-
-    def feed(self, tokens: list[str]) -> list[str]:
-        """The readings of those that say something new."""
-        heard = [self._said, *tokens]
-        self._said = heard[-1]
-        said = (token for last, token in pairwise(heard) if token is not None and token != last)
-        return [text for token in said if (text := self.later(token))]
-
-    def later(self, token: str) -> str:
-        token = token.replace(self.spec["pad_token"], "")
-        if not self.spec["cleanup"]:
-            return token
-        return _cleaned(token).replace(self.spec["word_delimiter_token"], " ")
 
 
 class _WordEnds:
-    """A suffix that ends a word is a space, unless it ends the text."""
+    """BPEDecoder: a suffix that ends a word becomes a space, except at the end of the text."""
 
     def __init__(self, suffix: str) -> None:
         self._suffix, self._held = suffix, ""
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """All tokens but for the last one's suffix."""
         given: list[str] = []
         for token in tokens:
             given.append(self._held.replace(self._suffix, " "))
@@ -229,30 +144,27 @@ class _WordEnds:
         return given
 
     def end(self) -> list[str]:
-        """The last token without its suffix."""
         return [self._held.replace(self._suffix, "")]
 
 
 class _Bytes:
-    """Runs of byte tokens such as <0xE2>: a text if they are UTF-8 from end to end, else � for each."""
+    """ByteFallback: a run of byte tokens such as <0xE2> is text if all of it is UTF-8, else � for each."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self) -> None:
         self._run, self._open, self._broken = b"", b"", False
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """All but a run that goes on and may still be whole."""
         given: list[str] = []
         for token in tokens:
-            found = _BYTE.fullmatch(token) if len(token) == 6 else None
-            if found:
-                given += self._add(bytes([int(found[1], 16)]))
+            byte = _BYTE.fullmatch(token) if len(token) == 6 else None
+            if byte:
+                given += self._add(bytes([int(byte[1], 16)]))
             else:
                 given += [*self.end(), token]
                 self._run, self._open, self._broken = b"", b"", False
         return given
 
     def end(self) -> list[str]:
-        """The run as it stands."""
         if self._open:
             return [BROKEN] * len(self._run)
         return [self._run.decode()] if self._run else []
@@ -272,32 +184,29 @@ class _Bytes:
 
 
 class _Utf8:
-    """Characters that stand for bytes (GPT-2's alphabet), read as UTF-8 over all tokens."""
+    """ByteLevel: characters that stand for bytes (GPT-2's alphabet), decoded as UTF-8 across tokens."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self) -> None:
         self._open = b""
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """All characters that are whole, or certainly broken."""
         data = self._open + b"".join(map(_bytes_of, tokens))
         text, read = codecs.utf_8_decode(data, "replace", False)
         self._open = data[read:]
         return [text]
 
     def end(self) -> list[str]:
-        """A character that was never finished."""
         return [self._open.decode(errors="replace")]
 
 
 class _Trimmed:
-    """Up to so many of a character taken from both ends of the whole text."""
+    """Strip: removes up to so many of a character from both ends of the whole text."""
 
     def __init__(self, spec: Spec) -> None:
         self._character, self._start, self._stop = spec["content"], spec["start"], spec["stop"]
         self._held = ""
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """The text but for what the end might lose."""
         text = "".join(tokens)
         cut = _run(text, self._character, self._start)
         self._start = self._start - cut if cut == len(text) else 0
@@ -307,42 +216,37 @@ class _Trimmed:
         return [text[:kept]]
 
     def end(self) -> list[str]:
-        """Nothing: what was held is what the end loses."""
-        return []
+        return []  # what was held is what the end loses
 
 
 class _Substituted:
-    """A string replaced in the whole text."""
+    """Replace: a string in the whole text."""
 
     def __init__(self, pattern: str, content: str) -> None:
         self._pattern, self._content, self._held = pattern, content, ""
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """The text but for an end that may become the string."""
         *before, last = (self._held + "".join(tokens)).split(self._pattern)
         kept = len(last) - overlap(last, self._pattern)
         self._held = last[kept:]
         return [self._content.join([*before, last[:kept]])]
 
     def end(self) -> list[str]:
-        """The end as it is."""
         return [self._held]
 
 
 class _Whole:
-    """What only the library can do, and only to the whole."""
+    """What only the library can decode, and only as a whole."""
 
     def __init__(self, specs: Sequence[Spec], fused: bool) -> None:
         self._decoder, self._fused = _library(specs), fused
         self._held: list[str] = []
 
     def feed(self, tokens: list[str]) -> list[str]:
-        """Nothing: all is held."""
         self._held = [*self._held, *tokens]
         return []
 
     def end(self) -> list[str]:
-        """The whole text."""
         return [self._decoder.decode(["".join(self._held)] if self._fused else self._held)]
 
 
@@ -363,18 +267,12 @@ def _bytes_of(token: str) -> bytes:
         return token.encode()
 
 
-def _cleaned(text: str) -> str:
-    for old, new in _CLEANED:
-        text = text.replace(old, new)
-    return text
-
-
 def _run(text: str, character: str, most: int) -> int:
-    """How many times `character` stands at the beginning of `text`, counted up to `most`."""
+    """How many times `character` is repeated at the beginning of `text`, up to `most`."""
     return len(text[:most]) - len(text[:most].lstrip(character))
 
 
 def overlap(text: str, pattern: str) -> int:
-    """Length of the longest end of `text` that begins `pattern` and is shorter than it."""
+    """Length of the longest end of `text` that is a beginning of `pattern`, shorter than it."""
     sizes = range(min(len(pattern) - 1, len(text)), 0, -1)
     return next((size for size in sizes if text.endswith(pattern[:size])), 0)

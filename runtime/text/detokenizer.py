@@ -1,4 +1,4 @@
-"""Tokens to text as they come: never half a character, never text behind a stop string."""
+"""Tokens to text as they come: never half a character, never text after a stop string."""
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
@@ -10,7 +10,7 @@ from specdec_onnx.runtime.text.decoders import Chain, overlap
 class Detokenizer:
     """Turns the tokens that follow `before` into pieces of text; special tokens give none.
 
-    All pieces and the rest are what decoding `before` and the tokens at once has more than decoding `before` alone.
+    The pieces and the rest, joined, are what the tokens add to the text when everything is decoded at once.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
@@ -20,14 +20,14 @@ class Detokenizer:
         self._known = self._chain.rest()
 
     def push(self, token: int) -> str:
-        """The text that `token` completes; empty while a character is still in pieces."""
+        """The text that `token` completes; empty while a character is incomplete."""
         piece = self._chain.feed(self._spelled((token,)))
         new = self._new(piece)
         self._known = "" if new else self._known[len(piece) :]
         return new
 
     def rest(self) -> str:
-        """What would be left if the text ended here: an incomplete character reads as the replacement character."""
+        """What is left if the text ends here: an incomplete character becomes the replacement character."""
         return self._new(self._chain.rest())
 
     def _new(self, text: str) -> str:
@@ -39,8 +39,8 @@ class Detokenizer:
 
     def _spelled(self, tokens: Iterable[int]) -> list[str]:
         spellings, size = self._spellings, len(self._spellings)
-        found = (spellings[token] for token in tokens if token < size)
-        return [text for text in found if text is not None and text not in self._special]
+        spelled = (spellings[token] for token in tokens if token < size)
+        return [text for text in spelled if text is not None and text not in self._special]
 
 
 def continuation(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[int]) -> str:
@@ -52,24 +52,25 @@ def continuation(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[i
 class StopStrings:
     """Holds text back while it may be the beginning of a stop string.
 
-    Special tokens give no text, but a stop string may spell them: they are held with the text and never shown.
+    Special tokens have no text, but a stop string may spell them: their spellings are held with the text and never
+    shown.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
-        self._held, self._shown = "", b""  # what came, and for each character whether it is text
-        self._count, self._marks = (
-            0,
-            list[tuple[int, str]](),
-        )  # all text so far; marks that come at a later place
         self.found = False
+        self._held, self._shown = "", b""  # the characters held back, and whether each is text
+        self._count = 0  # characters of text so far
+        self._marks: list[
+            tuple[int, str]
+        ] = []  # spellings of special tokens after text that has not come yet
 
     def push(self, text: str) -> str:
-        """The part of all text so far that is safe to show; sets `found` when a stop string is complete."""
+        """Add text; returns what is safe to show of all so far, and sets `found` when a stop string is complete."""
         settled = bool(text)
         while settled and self._marks:
-            place, spelling = self._marks.pop(0)
-            cut = max(0, place - self._count)
+            position, spelling = self._marks.pop(0)
+            cut = max(0, position - self._count)
             self._hold(text[:cut])
             self._hold(spelling, shown=False)
             text = text[cut:]
@@ -77,7 +78,7 @@ class StopStrings:
         return self._checked()
 
     def mark(self, spelling: str, pending: str = "") -> str:
-        """The same for a special token that follows text of which `pending` is not settled yet."""
+        """The same for a special token, which follows text that is not final yet: it reads `pending` so far."""
         before = self._held, self._shown, self._count
         self._hold(pending)
         self._hold(spelling, shown=False)
@@ -88,7 +89,7 @@ class StopStrings:
         return self._checked()
 
     def flush(self) -> str:
-        """What was held back, when the answer ends otherwise."""
+        """What was held back, if the answer ends without a stop string."""
         return self._release(len(self._held))
 
     def _hold(self, text: str, *, shown: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The one way from messages, or plain text, to the token ids that a model reads."""
+"""From messages or plain text to the token ids that a model reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ _SPECIAL: WeakKeyDictionary[Tokenizer, dict[str, "_Special"]] = WeakKeyDictionar
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The whole text that a model is to go on with; a `raw` one begins as the model's own tokenizer begins a text.
+    """The text that a model continues; a `raw` one gets a BOS token if the model's own tokenizer adds one.
 
-    The text knows which of it messages said (`provenance.mask`): special tokens spelled there are plain text.
+    The text knows which of its characters come from messages (`provenance.mask`): special tokens spelled there are
+    plain text.
     """
 
     text: str
@@ -29,16 +30,16 @@ class Prompt:
 def chat_prompt(
     model: ModelFolder, messages: Sequence[Message], *, partial: str = "", open_answer: bool = True
 ) -> Prompt:
-    """A conversation as the model's chat template writes it, then the answer so far; SpecdecError without a template."""
+    """A conversation as the chat template formats it, then the answer so far; SpecdecError without a template."""
     return Prompt(concat((render(model, messages, open_answer=open_answer), Said(partial))))
 
 
 def prompt_tokens(
     model: ModelFolder, text: str, *, system: str | None = None, raw: bool = False
 ) -> list[int]:
-    """The token ids that a model sees for a user's message, or for plain text when `raw` or without a template.
+    """The token ids of a user's message, or of plain text if `raw` or the model has no chat template.
 
-    Raises SpecdecError when there is no template that could take `system`.
+    Raises SpecdecError for a `system` prompt that no template formats.
     """
     if not raw and model.chat_template is not None:
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
@@ -51,7 +52,7 @@ def prompt_tokens(
 
 
 def refuse_system(why: str) -> None:
-    """Raise the SpecdecError of a system prompt that nothing would carry to the model."""
+    """Raise the SpecdecError for a system prompt without a chat template."""
     raise SpecdecError("a system prompt needs a chat template", why, "put the instructions into the prompt")
 
 
@@ -60,7 +61,7 @@ def encode(model: ModelFolder, prompt: Prompt, start: int = 0) -> list[int]:
     text = prompt.text[start:]
     require_text(text, "the prompt")
     if start or 1 in mask(text):
-        ids = _ids(model.tokenizer, text, _special_tokens(model, prompt.raw), behind=start > 0)
+        ids = _ids(model.tokenizer, text, _special_tokens(model, prompt.raw), follows=start > 0)
     else:
         ids = model.tokenizer.encode(text)
     opening = model.bos_token_id if prompt.raw and not start and model.adds_bos else None
@@ -68,7 +69,7 @@ def encode(model: ModelFolder, prompt: Prompt, start: int = 0) -> list[int]:
 
 
 class _Special(NamedTuple):
-    """Texts of the tokens that only a template may write, and one of them that others can be read behind."""
+    """Texts of the tokens that only a template may write, and one of them after which other text can be encoded."""
 
     control: Mapping[int, str]
     lead: str
@@ -83,7 +84,7 @@ def _special_tokens(model: ModelFolder, raw: bool) -> _Special:
 
 
 def _control_tokens(tokenizer: Tokenizer, template: str) -> dict[int, str]:
-    """Ids and texts of the special tokens, and of others that the template writes."""
+    """Ids and texts of the special tokens, and of other added tokens that the template writes."""
     written = literal_text(template)
     return {
         token: entry.content
@@ -93,29 +94,29 @@ def _control_tokens(tokenizer: Tokenizer, template: str) -> dict[int, str]:
 
 
 def _lead(tokenizer: Tokenizer) -> str:
-    """A special token; a text behind it is not read as the beginning of a text. "" where there is none."""
+    """A special token after which text is not encoded like the beginning of a text; "" if there is none."""
     for token, entry in tokenizer.raw.get_added_tokens_decoder().items():
         if entry.special and not entry.rstrip and tokenizer.encoding(entry.content + "a").ids[0] == token:
             return str(entry.content)
     return ""
 
 
-def _ids(tokenizer: Tokenizer, text: str, special: _Special, behind: bool) -> list[int]:
-    """Ids of text, `behind` other text or not; it is cut inside each control token that a message spelled."""
+def _ids(tokenizer: Tokenizer, text: str, special: _Special, follows: bool) -> list[int]:
+    """Ids of text, which `follows` other text or not; it is split inside each control token that a message spells."""
     found, characters, tokens = (
-        _behind(tokenizer, text, special) if behind else (tokenizer.encoding(text), 0, 0)
+        _after_lead(tokenizer, text, special) if follows else (tokenizer.encoding(text), 0, 0)
     )
     cuts = _forged(tokenizer, text, special.control, found, characters)
     if not cuts:
         return list(found.ids[tokens:])
     ids = list[int]()
     for begin, end in pairwise([0, *cuts, len(text)]):
-        ids += _ids(tokenizer, text[begin:end], special, behind or begin > 0)
+        ids += _ids(tokenizer, text[begin:end], special, follows or begin > 0)
     return ids
 
 
-def _behind(tokenizer: Tokenizer, text: str, special: _Special) -> tuple[Any, int, int]:
-    """The encoding of text with something before it, and how many characters and tokens that is."""
+def _after_lead(tokenizer: Tokenizer, text: str, special: _Special) -> tuple[Any, int, int]:
+    """The encoding of text with something before it, and how many characters and tokens that has."""
     for lead in filter(None, ("\n", special.lead)):
         alone, found = tokenizer.encoding(lead).ids, tokenizer.encoding(lead + text)
         size = len(alone)
@@ -126,9 +127,9 @@ def _behind(tokenizer: Tokenizer, text: str, special: _Special) -> tuple[Any, in
 
 
 def _forged(tokenizer: Tokenizer, text: str, control: Mapping[int, str], found: Any, shift: int) -> list[int]:
-    """Where `text` has to be cut so that no control token that a message spelled is one: behind its first character."""
-    said, cuts = mask(text), list[int]()
-    if 1 not in said:
+    """Where to split `text` so that control tokens spelled by messages are plain text: after their first characters."""
+    origin, cuts = mask(text), list[int]()
+    if 1 not in origin:
         return cuts
     for index, token in enumerate(found.ids):
         if token not in control:
@@ -136,12 +137,12 @@ def _forged(tokenizer: Tokenizer, text: str, control: Mapping[int, str], found: 
         begin, end = (max(0, place - shift) for place in found.token_to_chars(index))
         begin += len(text[begin:end]) - len(text[begin:end].lstrip())
         end = begin + len(text[begin:end].rstrip())
-        if end - begin > 1 and 1 in said[begin:end] and _spells(tokenizer, text[begin:end], control[token]):
+        if end - begin > 1 and 1 in origin[begin:end] and _spells(tokenizer, text[begin:end], control[token]):
             cuts.append(begin + 1)
     return cuts
 
 
 def _spells(tokenizer: Tokenizer, text: str, token: str) -> bool:
-    """Whether a piece of text is a token's own text, and not merely something unknown."""
+    """Whether a piece of text spells a token, and is not merely unknown to the vocabulary."""
     rules = tokenizer.raw.normalizer
     return token in text or (rules is not None and rules.normalize_str(token) in rules.normalize_str(text))

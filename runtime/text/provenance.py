@@ -1,23 +1,23 @@
-"""Text that knows which of its characters a message said, through everything a chat template does with it."""
+"""Text that knows which of its characters come from a message, through everything that a chat template does with it."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
 _MARK = "\U0010fffd"
-"""Stands for a said character when an operation is repeated to see where it puts such characters."""
+"""Stands for a message's character when an operation is repeated to see where it puts such characters."""
 
 
 class Said(str):
-    """A text in which some characters were said by a message, all of them unless `mask` has a 0 for some.
+    """Text from a message, or partly from one, as `mask` says.
 
-    Templates see an ordinary string: it compares, tests and prints as one. Sums and cuts keep track of the origin.
+    To templates it is an ordinary string. Concatenation and slicing keep track of each character's origin.
     """
 
     _mask: bytes
 
     def __new__(cls, text: str = "", mask: bytes | None = None) -> Self:
-        """`mask` has one byte for each character of `text`: 1 where a message said it."""
+        """`mask` has one byte for each character of `text`: 1 if it comes from a message; without it, all do."""
         made = super().__new__(cls, text)
         made._mask = b"\1" * len(made) if mask is None else mask
         return made
@@ -90,12 +90,12 @@ Said.__name__ = "str"  # templates' error messages name the type
 
 
 def mask(text: str) -> bytes:
-    """One byte for each character: 1 where a message said it, 0 where the template wrote it."""
+    """One byte for each character: 1 if it comes from a message, 0 if the template wrote it."""
     return text._mask if isinstance(text, Said) else bytes(len(text))
 
 
 def same_origin(text: str, other: str) -> bool:
-    """Whether two equal texts were said and written in the same places; white space may come from either."""
+    """Whether each character of two equal texts has the same origin in both; white space may come from either."""
     mine, its = mask(text), mask(other)
     if mine == its:
         return True
@@ -104,17 +104,17 @@ def same_origin(text: str, other: str) -> bool:
 
 
 def concat(parts: Iterable[str]) -> str:
-    """The parts in a row, each character with its origin."""
+    """The parts joined, each character with its origin."""
     parts = list(parts)
     text = "".join(parts)
     return Said(text, b"".join(map(mask, parts))) if any(isinstance(part, Said) for part in parts) else text
 
 
 def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of a function of texts that has no side effects, with the origin of each character.
+    """The result of a function without side effects, with the origin of each character.
 
-    Said characters are told by a second run on text in which a mark stands for each of them; where the runs take
-    different ways, all of the result counts as said.
+    A second run on text in which a mark stands for each message's character shows where these end up. If the two runs
+    differ otherwise, all of the result counts as a message's.
     """
     args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
     result = function(*args, **kwargs)

@@ -17,29 +17,29 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from specdec_onnx.models.added_tokens import ROLES, role_text
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.tokenizer import ROLES, role_text
 from specdec_onnx.runtime.text.provenance import Said, concat, followed
 
 Message = dict[str, str]
 
 SECONDS = 10.0
-"""After this long a template is taken for one that never ends."""
+"""After this long, a template is assumed never to end."""
 
 _MOST_PIECES = 5_000_000
 _LARGEST = 10_000_000
 _DEADLINE = ContextVar("deadline", default=float("inf"))
 _PLAIN_FILTERS = {"trim", "replace", "string", "list", "first", "last", "reverse", "default", "d", "map"}
-"""These do nothing to a text but what `Said` follows by itself."""
+"""Filters that only use operations which `Said` follows by itself."""
 
 
 def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool = True) -> str:
-    """The prompt text for `messages` (dicts with `role` and `content`); with `open_answer` the model is to go on.
+    """The prompt text for `messages` (dicts with `role` and `content`); `open_answer` begins the assistant's message.
 
-    The text knows which of it the messages said (`provenance.mask`). A template that knows no system role gets the
-    system's text before the first user message, one that wants alternating roles gets neighbours joined. Raises
-    SpecdecError when the model has no chat template or the template refuses the messages.
+    The text knows which of its characters come from messages (`provenance.mask`). If the template has no system role,
+    the system prompt goes before the first user message; if it requires alternating roles, neighbours are joined.
+    Raises SpecdecError if the model has no chat template, or the template rejects the messages.
     """
     if model.chat_template is None:
         raise SpecdecError(
@@ -61,23 +61,23 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
     if others != messages:
         more = [messages[0] | {"content": f"one {messages[0]['content']} more"}, *messages[1:]]
         with suppress(SpecdecError):
-            if write(more) == text:  # whatever the system says, nothing is seen of it
+            if write(more) == text:  # the system prompt does not appear at all
                 return write(others)
     return text
 
 
 @lru_cache(maxsize=8)
 def literal_text(source: str) -> str:
-    """All that a template may write of its own, in pieces that are apart by a zero character."""
+    """All text that a template itself may write, separated by zero characters."""
     with _clear_errors("a chat template"):
         tree = _environment().parse(source)
-    found = [node.data for node in tree.find_all(nodes.TemplateData)]
+    texts = [node.data for node in tree.find_all(nodes.TemplateData)]
     constants = (node.value for node in tree.find_all(nodes.Const))
-    return "\0".join([*found, *(value for value in constants if isinstance(value, str))])
+    return "\0".join([*texts, *(value for value in constants if isinstance(value, str))])
 
 
 class _clear_errors:
-    """Makes a SpecdecError of whatever a template's code raises."""
+    """Turns whatever a template's code raises into a SpecdecError."""
 
     def __init__(self, whose: str) -> None:
         self._whose = whose
@@ -88,8 +88,8 @@ class _clear_errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not isinstance(error, Exception) or isinstance(error, SpecdecError):
             return
-        said = " ".join(str(error).split())
-        why = said if isinstance(error, TemplateError) else f"{type(error).__name__}: {said}"
+        text = " ".join(str(error).split())
+        why = text if isinstance(error, TemplateError) else f"{type(error).__name__}: {text}"
         raise SpecdecError(
             f"{self._whose} failed",
             why,
@@ -98,7 +98,7 @@ class _clear_errors:
 
 
 def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_answer: bool) -> str:
-    told = [
+    marked = [
         {key: value if key == "role" else Said(value) for key, value in message.items()}
         for message in messages
     ]
@@ -106,7 +106,7 @@ def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_
     try:
         with _clear_errors(f"the chat template of {model.name}"):
             return _compiled(str(model.chat_template)).render(
-                messages=told,
+                messages=marked,
                 tools=None,
                 documents=None,
                 add_generation_prompt=open_answer,
@@ -118,7 +118,7 @@ def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_
 
 
 def _without_system_role(messages: list[Message]) -> list[Message]:
-    """The same with a leading system message put before the user's first words."""
+    """The messages with the system prompt moved into the first user message."""
     if not messages or messages[0]["role"] != "system":
         return messages
     rest = [dict(message) for message in messages[1:]]
@@ -130,7 +130,7 @@ def _without_system_role(messages: list[Message]) -> list[Message]:
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
-    """The same with neighbours of one role joined."""
+    """The messages with neighbours of the same role joined."""
     return [
         {"role": role, "content": "\n\n".join(message["content"] for message in same)}
         for role, same in groupby(messages, lambda message: message["role"])
@@ -138,7 +138,7 @@ def _alternating(messages: list[Message]) -> list[Message]:
 
 
 class _Generation(Extension):
-    """The tags that mark what the assistant wrote: they change nothing."""
+    """The tags that mark what the assistant wrote; they change nothing."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -152,7 +152,7 @@ class _Generation(Extension):
 
 
 class _Generator(CodeGenerator):
-    """Writes `a ~ b` so that the environment joins it."""
+    """Compiles `a ~ b` so that the environment joins it."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self.write("environment.concat(map(str, (")
@@ -163,7 +163,7 @@ class _Generator(CodeGenerator):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """A sandbox that follows what messages said through every operation, and ends what would never end."""
+    """A sandbox that tracks the origin of text through every operation, and stops what would never end."""
 
     code_generator_class = _Generator
     intercepted_binops = frozenset(("%", "*", "**"))
@@ -246,6 +246,6 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _specials(model: ModelFolder) -> dict[str, str]:
-    """The special tokens that the model's settings name; those it does not name are undefined."""
+    """The special tokens that the model's settings name; the others are undefined in the template."""
     texts = {role: role_text(model.tokenizer_config, role) for role in ROLES}
     return {role: text for role, text in texts.items() if text is not None}

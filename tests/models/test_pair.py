@@ -26,7 +26,7 @@ def test_padded_widths_may_differ(tmp_path: Path) -> None:
     found = compared(tmp_path, byte_level_tokenizer(), byte_level_tokenizer(), vocab_size=1344)
     assert found.ok
     assert found.notes == (
-        "the logits are 320 wide in the target, 1,344 in the draft: never proposed padding",
+        "the logits are 320 wide in the target, 1,344 in the draft: the extra columns are padding, never proposed",
     )
 
 

@@ -12,7 +12,7 @@ from support.steady import rest_or_draft, steady
 from support.tiny import export_tiny_pair
 
 from specdec_onnx.runtime.chat import Chat
-from specdec_onnx.runtime.drafting.draft_model import Calibration
+from specdec_onnx.runtime.drafting.speculation import Calibration
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generate import Step

@@ -24,7 +24,8 @@ from support.speculation_cases import (
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
 from specdec_onnx.runtime.sampling import verification as acceptance
-from specdec_onnx.runtime.sampling.sampler import Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Chance, History, Sampler
 
 BUGS = {
     "accepts with q / p": ("p.p(token) / q.p(token)", "q.p(token) / max(p.p(token), 1e-9)"),

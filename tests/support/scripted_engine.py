@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from specdec_onnx.runtime.generate import Statistics, Step
-from specdec_onnx.runtime.sampling.sampler import Parameters
+from specdec_onnx.runtime.sampling.parameters import Parameters
 
 ANSWER = "one two three four five six seven eight"
 TOKENS_PER_ROUND = {"plain": 1, "suffix": 2, "draft": 4, "auto": 4}

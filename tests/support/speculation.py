@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
-from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Sampler
 from specdec_onnx.runtime.sampling.verification import Verdict
 
 Table = NDArray[np.float32]

@@ -22,7 +22,8 @@ from support.speculation import (
 )
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
-from specdec_onnx.runtime.sampling.sampler import Chance, History, Parameters, Sampler
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Chance, History, Sampler
 from specdec_onnx.runtime.sampling.verification import verify_sampled
 
 DRAWS = 20_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import peak_memory
 from specdec_onnx.models.progress import ProgressLine
+from specdec_onnx.models.system import peak_memory
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.bench import genai

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.models.system import peak_memory
 from specdec_onnx.tui.child import first_line, incoming, open_channel, say
 
 SETTINGS: dict[str, dict[str, Any]] = {

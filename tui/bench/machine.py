@@ -12,6 +12,7 @@ import onnxruntime
 
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import Pair
+from specdec_onnx.models.system import total_memory
 from specdec_onnx.models.text import percent
 from specdec_onnx.runtime.kernels import kernels
 
@@ -36,7 +37,7 @@ def describe_machine() -> dict[str, Any]:
         "physical_cores": physical_cores(),
         "governor": _read(SYSTEM / "cpu0/cpufreq/scaling_governor") or None,
         "on_battery": on_battery(),
-        "memory_bytes": _memory(),
+        "memory_bytes": total_memory(),
         "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -86,13 +87,6 @@ def _own_cores() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _cpuinfo(*keys: str) -> str:

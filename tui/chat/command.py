@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace) -> int:
-    from specdec_onnx.models.places import locate
+    from specdec_onnx.models.pair import locate
     from specdec_onnx.tui.chat.app import ChatApp
     from specdec_onnx.tui.chat.engine_client import open_process
     from specdec_onnx.tui.chat.inventory import get_pair

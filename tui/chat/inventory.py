@@ -8,9 +8,9 @@ from pathlib import Path
 from textual.content import Content
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import available_memory
-from specdec_onnx.models.places import folder_of, pairs_folder
+from specdec_onnx.models.pair import folder_of, pairs_folder
 from specdec_onnx.models.progress import Progress, ProgressLine
+from specdec_onnx.models.system import available_memory
 from specdec_onnx.models.text import gigabytes, on_one_line
 from specdec_onnx.tui.chat.history.store import Store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.places import home
+from specdec_onnx.models.system import home, replacing
 from specdec_onnx.runtime.sampling.parameters import Parameters
 
 DEVICES = ("cpu", "cuda", "dml", "webgpu", "auto")
@@ -152,9 +152,8 @@ class Preferences:
         """Write in one step, so a crash leaves the old file; a read-only home is not an error."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(".tmp")
-            draft.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-            draft.replace(path)
+            with replacing(path) as fresh:
+                fresh.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
         except OSError:
             return
 

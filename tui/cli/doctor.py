@@ -11,9 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.models.memory import available_memory
-from specdec_onnx.models.pair import open_pair
-from specdec_onnx.models.places import locate
+from specdec_onnx.models.pair import locate, open_pair
+from specdec_onnx.models.system import available_memory
 from specdec_onnx.models.text import gigabytes
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.machine.costs import Curve

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from specdec_onnx.models.places import locate
+from specdec_onnx.models.pair import locate
 from specdec_onnx.runtime import engine
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.cli.arguments import SAMPLING

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import replacing
 from specdec_onnx.tui.cli.streams import as_json, printable_all
 
 
@@ -40,11 +42,8 @@ def report(
 def write(path: Path, text: str) -> None:
     """Write all or nothing; a link or a pipe is written to, not replaced. Raises SpecdecError."""
     plain = not path.is_symlink() and (path.is_file() or not path.exists())
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        (partial if plain else path).write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
-        if plain:
-            partial.replace(path)
+        with replacing(path) if plain else nullcontext(path) as file:
+            file.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise SpecdecError(f"cannot write {path}", str(error)) from error

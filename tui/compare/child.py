@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.models.system import peak_memory
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.text.prompt import prompt_tokens
 from specdec_onnx.tui.bench.prompts import built_in_prompts

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.pair import Pair, open_pair
-from specdec_onnx.models.places import locate
+from specdec_onnx.models.pair import Pair, locate, open_pair
 from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.runtime.machine.footprint import context_limit
 from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pair, noise

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from specdec_onnx.export.checkpoint.gguf_file import read_header
 from specdec_onnx.export.checkpoint.gguf_tokenizer import GgufTokenizer
-from specdec_onnx.models.places import cache_folder
+from specdec_onnx.models.system import cache_folder
 
 pytestmark = [pytest.mark.oracle, pytest.mark.timeout(1800)]
 

@@ -96,13 +96,13 @@ def test_a_stop_between_pieces_leaves_the_cache_as_it_was(
 ) -> None:
     decoder.widest = 8
     decoder.forward([1, 2, 3])
-    run = decoder._run
+    run = decoder.session.run_with_iobinding
 
-    def stopped(binding: object) -> None:
-        run(binding)  # type: ignore[arg-type]
+    def stopped(*args: object) -> None:
+        run(*args)
         decoder.terminate()
 
-    monkeypatch.setattr(decoder, "_run", stopped)
+    monkeypatch.setattr(decoder.session, "run_with_iobinding", stopped)
     with pytest.raises(Cancelled):
         decoder.forward(list(range(20)))
     assert decoder.length == 3

@@ -4,12 +4,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from support.speculation import PROMPT, Remembering, Verify, add, drawn, near, table
 from support.speculation_cases import PROPOSERS, SETTINGS, TARGET, VERIFIERS, VOCAB, fit, largest_error
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
-from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Parameters, Sampler
-from specdec_onnx.runtime.sampling.verification import verify_greedy, verify_sampled
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Sampler
+from specdec_onnx.runtime.sampling.verification import Greedy, Verdict, verify_sampled
+
+
+def verify_greedy(
+    rows: NDArray[np.float32], tokens: list[int], sampler: Sampler, history: History
+) -> Verdict:
+    return Greedy(sampler, history).verify(rows, Proposal(tokens))
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

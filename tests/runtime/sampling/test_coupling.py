@@ -10,9 +10,10 @@ from support.chi_square import p_value
 from support.speculation import PROMPT, Remembering, target_joint
 from support.speculation_cases import DRAFT, DRAWS, SETTINGS, TARGET, VOCAB
 
+from specdec_onnx.runtime.drafting.proposer import Proposal
 from specdec_onnx.runtime.sampling.coupling import Noise
 from specdec_onnx.runtime.sampling.sampler import Categorical, History, Sampler
-from specdec_onnx.runtime.sampling.verification import verify_coupled
+from specdec_onnx.runtime.sampling.verification import Coupled
 
 
 def coupled_answer(seed: int, sampler: Sampler, length: int, drafted: int) -> tuple[int, ...]:
@@ -25,7 +26,7 @@ def coupled_answer(seed: int, sampler: Sampler, length: int, drafted: int) -> tu
             chain.append(noise.pick(q, len(history.output)))
             history.push(chain[-1])
         history.pop(drafted)
-        verdict = verify_coupled(TARGET[chain], chain[1:], sampler, history, noise, len(history.output))
+        verdict = Coupled(sampler, history, noise).verify(TARGET[chain], Proposal(chain[1:]))
         for token in [*chain[1 : 1 + verdict.accepted], verdict.token]:
             history.push(token)
     return tuple(history.output[:length])

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.sampling.sampler import Parameters, Sampler
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Sampler
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.sampling.sampler import Categorical, History, Parameters, Sampler, nucleus, top_k
+from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Categorical, History, Sampler, nucleus, top_k
 
 EDGE = 1e-5
 """Cuts closer than this to a token's share are left out: float32 may fall on either side."""

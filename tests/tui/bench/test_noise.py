@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specdec_onnx.models import memory
-from specdec_onnx.models.memory import peak_memory
+from specdec_onnx.models import system
+from specdec_onnx.models.system import peak_memory
 from specdec_onnx.tui.bench import machine
 from specdec_onnx.tui.bench.machine import Watch, unsteadiness, warnings
 
@@ -100,16 +100,16 @@ def test_peak_memory_grows_with_what_is_held() -> None:
 def test_files_that_were_read_leave_room_in_a_container(tmp_path: Path) -> None:
     for name, text in {"memory.max": "1000", "memory.current": "900"}.items():
         (tmp_path / name).write_text(text)
-    assert memory._container_room(tmp_path) == 100
+    assert system._container_room(tmp_path) == 100
     (tmp_path / "memory.stat").write_text("anon 200\nfile 700\ninactive_file 600\n")
-    assert memory._container_room(tmp_path) == 700
+    assert system._container_room(tmp_path) == 700
     (tmp_path / "memory.max").write_text("max")
-    assert memory._container_room(tmp_path) is None
+    assert system._container_room(tmp_path) is None
 
 
 def test_a_childs_peak_memory_is_not_its_parents() -> None:
     held = bytearray(300 << 20)
     held[::4096] = b"x" * len(held[::4096])
-    code = "from specdec_onnx.models.memory import peak_memory; print(peak_memory())"
+    code = "from specdec_onnx.models.system import peak_memory; print(peak_memory())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < len(held)

@@ -7,7 +7,7 @@ import pytest
 
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.places import folder_of
+from specdec_onnx.models.pair import folder_of
 from specdec_onnx.tui.chat.inventory import get_pair, prepare
 
 

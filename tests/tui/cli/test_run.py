@@ -68,7 +68,7 @@ def test_options_reach_the_engine(engine: ScriptedEngine) -> None:
 
 
 def test_options_that_were_not_given_keep_their_defaults(engine: ScriptedEngine) -> None:
-    from specdec_onnx.runtime.sampling.sampler import Parameters
+    from specdec_onnx.runtime.sampling.parameters import Parameters
 
     main(["run", "pair", "Count"])
     assert engine.calls[0].parameters == Parameters()

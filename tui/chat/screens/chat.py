@@ -18,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.places import folder_of
+from specdec_onnx.models.pair import folder_of
 from specdec_onnx.models.text import on_one_line
 from specdec_onnx.tui.chat import copying as clipboard
 from specdec_onnx.tui.chat.conversation import OpenConversation, titled

@@ -66,7 +66,7 @@ def test_roles_are_read_from_special_tokens_map(tmp_path: Path) -> None:
     model = opened(tmp_path / "m", special_tokens_map=roles)
     assert (model.bos_token_id, model.eos_token_ids) == (FREE, (FREE + 1,))
     assert model.tokenizer.encode("<s></s>") == [FREE, FREE + 1]
-    assert model.tokenizer.special_ids == {FREE, FREE + 1}
+    assert set(model.tokenizer.special_tokens.values()) == {FREE, FREE + 1}
     assert model.tokenizer_config["eos_token"] == "</s>"
 
 
@@ -74,14 +74,14 @@ def test_a_token_of_the_vocabulary_keeps_its_id_and_becomes_special(tmp_path: Pa
     raw = byte_level_tokenizer(["<s>", "</s>"], special=())
     model = opened(tmp_path / "m", {"bos_token": "<s>", "eos_token": "</s>"}, raw)
     assert model.tokenizer.encode("a<s>") == [model.tokenizer.id_of("a"), raw.token_to_id("<s>")]
-    assert model.tokenizer.special_ids == {raw.token_to_id("<s>"), raw.token_to_id("</s>")}
+    assert set(model.tokenizer.special_tokens.values()) == {raw.token_to_id("<s>"), raw.token_to_id("</s>")}
     assert model.tokenizer.size == raw.get_vocab_size()
 
 
 def test_older_folders_list_their_tokens_in_added_tokens_json(tmp_path: Path) -> None:
     model = opened(tmp_path / "m", {"eos_token": "<|b|>"}, added_tokens={"<|b|>": 257, "<|a|>": 256})
     assert model.tokenizer.encode("<|a|><|b|>") == [256, 257]
-    assert model.tokenizer.special_ids == {257}
+    assert set(model.tokenizer.special_tokens.values()) == {257}
     assert model.eos_token_ids == (257,)
 
 

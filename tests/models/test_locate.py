@@ -7,7 +7,7 @@ from support.tiny import export_tiny
 
 import specdec_onnx as sd
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.places import exported, folder_of, locate
+from specdec_onnx.models.pair import exported, folder_of, locate
 
 
 @pytest.fixture(autouse=True)

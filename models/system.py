@@ -1,0 +1,171 @@
+"""The system around us: our folders, its memory and disks, and writing a file completely or not at all."""
+
+import ctypes
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, ENOSPC, EROFS
+from pathlib import Path
+from typing import Any
+
+from specdec_onnx.models.errors import SpecdecError
+
+_DISK_ERRORS = (ENOSPC, EDQUOT, EFBIG, EROFS)
+
+
+def cache_folder() -> Path:
+    """The folder of downloads and measurements, which can be made again (not created here); SPECDEC_CACHE moves it."""
+    if chosen := os.environ.get("SPECDEC_CACHE"):
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path
+
+    return user_cache_path("specdec-onnx", appauthor=False)
+
+
+def home() -> Path:
+    """The folder of history, preferences and exported pairs (not created here); SPECDEC_HOME moves it."""
+    if chosen := os.environ.get("SPECDEC_HOME"):
+        return Path(chosen).expanduser()
+    from platformdirs import user_data_path
+
+    return user_data_path("specdec-onnx", appauthor=False)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`: it replaces `path` at the end of the block, or is deleted after an error."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def disk_error(error: BaseException | None) -> OSError | None:
+    """The error of a disk that is full or read-only, if `error` comes from one; libraries wrap it in their own."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def cannot_keep(what: str, folder: Path, error: OSError) -> SpecdecError:
+    """The error for `what`, which could not be written to a folder of the cache: which disk it is, and what to do."""
+    fix = "free some space there, or set SPECDEC_CACHE to a folder on another disk; what was fetched is kept"
+    if error.errno not in (ENOSPC, EDQUOT):
+        return SpecdecError(f"cannot keep {what} in {folder}", str(error), fix)
+    disk = next(each for each in (folder.absolute(), *folder.absolute().parents) if os.path.ismount(each))
+    free = f"{shutil.disk_usage(disk).free / 1e9:.1f} GB are free on it"
+    why = f"{error.strerror or 'no space is left'}: {free}"
+    return SpecdecError(f"the disk at {disk} is full: no room for {what} in {folder}", why, fix)
+
+
+def total_memory() -> int | None:
+    """Bytes of this machine's memory; None where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def available_memory() -> int | None:
+    """Bytes that can be used without swapping, within a container's limit; None where the system does not tell."""
+    try:
+        free = _windows_status() if sys.platform == "win32" else _unix_status()
+    except (OSError, ValueError, AttributeError):
+        return None
+    room = _container_room(Path("/sys/fs/cgroup"))
+    return free if room is None or free is None else min(free, room)
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process has held, mapped weights included; None where the system does not tell.
+
+    On Linux getrusage is no help: there a process starts with the peak of the one that started it.
+    """
+    try:
+        if sys.platform == "win32":
+            return _windows_peak()
+        if sys.platform == "linux":
+            return 1024 * int(_fields(Path("/proc/self/status"))["VmHWM"].split()[0])
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    except (ImportError, OSError, AttributeError, ValueError, KeyError):
+        return None
+    return int(peak if sys.platform == "darwin" else 1024 * peak)
+
+
+def _unix_status() -> int | None:
+    try:
+        return 1024 * int(_fields(Path("/proc/meminfo"))["MemAvailable"].split()[0])
+    except (OSError, KeyError):
+        return total_memory()
+
+
+def _container_room(group: Path) -> int | None:
+    """Bytes left below a container's limit; cached files count as free, because they are dropped first."""
+    try:
+        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
+        return max(0, int(limit) - int(used) + _inactive_files(group / "memory.stat"))
+    except (OSError, ValueError):
+        return None
+
+
+def _inactive_files(stat: Path) -> int:
+    try:
+        return int(dict(line.split(maxsplit=1) for line in stat.read_text().splitlines())["inactive_file"])
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
+def _fields(file: Path) -> Mapping[str, str]:
+    return dict(line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
+
+
+class _Status(ctypes.Structure):
+    """MEMORYSTATUSEX."""
+
+    _fields_ = (
+        ("size", ctypes.c_ulong),
+        ("load", ctypes.c_ulong),
+        ("total", ctypes.c_ulonglong),
+        ("available", ctypes.c_ulonglong),
+        ("others", ctypes.c_ulonglong * 5),
+    )
+
+
+class _Counters(ctypes.Structure):
+    """PROCESS_MEMORY_COUNTERS."""
+
+    _fields_ = (
+        ("size", ctypes.c_ulong),
+        ("page_faults", ctypes.c_ulong),
+        ("peak_working_set", ctypes.c_size_t),
+        ("others", ctypes.c_size_t * 7),
+    )
+
+
+def _windows_status() -> int:
+    status = _Status(size=ctypes.sizeof(_Status))
+    if not _kernel().GlobalMemoryStatusEx(ctypes.byref(status)):
+        raise OSError("GlobalMemoryStatusEx failed")
+    return int(status.available)
+
+
+def _windows_peak() -> int:
+    kernel, counters = _kernel(), _Counters(size=ctypes.sizeof(_Counters))
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    kernel.K32GetProcessMemoryInfo.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Counters), ctypes.c_ulong)
+    if not kernel.K32GetProcessMemoryInfo(kernel.GetCurrentProcess(), ctypes.byref(counters), counters.size):
+        raise OSError("GetProcessMemoryInfo failed")
+    return int(counters.peak_working_set)
+
+
+def _kernel() -> Any:
+    return getattr(ctypes, "windll").kernel32  # noqa: B009 (absent from the stubs of other systems)
