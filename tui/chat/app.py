@@ -9,8 +9,8 @@ from textual.app import App, SystemCommand
 from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
+from specdec_onnx.tui.chat.keys import COMMANDS
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
-from specdec_onnx.tui.chat.screens.keys import COMMANDS
 from specdec_onnx.tui.chat.services import Services
 from specdec_onnx.tui.chat.settings import Settings, preferences_path
 from specdec_onnx.tui.text import on_one_line, printable

@@ -55,8 +55,8 @@ def _chat(args: argparse.Namespace) -> int:
     from specdec_onnx.models.places import locate
     from specdec_onnx.tui.chat.app import ChatApp
     from specdec_onnx.tui.chat.engine_client import open_process
-    from specdec_onnx.tui.chat.inventory import get_pair
     from specdec_onnx.tui.chat.services import Services
+    from specdec_onnx.tui.prepare import prepare_pair
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()) and not _inside_server():
         raise SpecdecError(
@@ -64,7 +64,7 @@ def _chat(args: argparse.Namespace) -> int:
         )
     pairs = [] if args.pair is None else [locate(args.pair)]
     opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
-    services = Services.start(opener, get_pair)
+    services = Services.start(opener, prepare_pair)
     services.extra_pairs = pairs
     app = ChatApp(services, device=args.device, open_latest=args.latest)
     app.run()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specdec_onnx.tui.chat.history.store import Conversation, Store, Turn, gone, remove, siblings, switch
+from specdec_onnx.tui.chat.history.store import Conversation, Store, Turn, deleted_elsewhere
 from specdec_onnx.tui.chat.session import Message
 from specdec_onnx.tui.chat.settings import Settings
 
@@ -27,7 +27,7 @@ class OpenConversation:
         if (found := store.conversation(name)) is None:
             return None
         settings = Settings.from_dict(found.settings)
-        return cls(store, settings, found.model, found, store.line(found.head))
+        return cls(store, settings, found.model, found, store.branch(found.head))
 
     @property
     def title(self) -> str:
@@ -43,7 +43,7 @@ class OpenConversation:
         """Read the shown branch again."""
         if self.stored is not None:
             self.stored = self.store.conversation(self.stored.id)
-        self.line = self.store.line(self.stored.head) if self.stored else []
+        self.line = self.store.branch(self.stored.head) if self.stored else []
 
     def ask(self, text: str) -> Turn:
         """Add a question and an empty answer; the result is the answer."""
@@ -55,7 +55,7 @@ class OpenConversation:
         """A new answer beside `answer`."""
         question = self.store.turn(answer.parent) if answer.parent is not None else None
         if question is None:
-            raise gone()
+            raise deleted_elsewhere()
         return self._answer(question)
 
     def edit(self, question: Turn, text: str) -> Turn:
@@ -64,18 +64,18 @@ class OpenConversation:
 
     def remove(self, turn: Turn) -> None:
         """Delete a turn and what followed it on this branch."""
-        remove(self.store, turn)
+        self.store.delete_turn(turn)
         self.reload()
 
     def switch(self, turn: Turn, offset: int) -> bool:
         """Show the branch before or after the one through `turn`."""
-        moved = switch(self.store, turn, offset)
+        moved = self.store.switch(turn, offset)
         self.reload()
         return moved
 
     def place(self, turn: Turn) -> tuple[int, int]:
         """(which of its siblings it is, counted from 1; how many there are)."""
-        choices = siblings(self.store, turn)
+        choices = self.store.siblings(turn)
         return (choices.index(turn.id) + 1, len(choices)) if turn.id in choices else (1, 1)
 
     def configure(self, settings: Settings, model: str) -> None:
@@ -92,7 +92,7 @@ class OpenConversation:
 
     def messages(self, answer: Turn) -> list[Message]:
         """What the model is given to write `answer`: the system prompt and the turns before it."""
-        return messages(self.settings.system, self.store.line(answer.parent))
+        return messages(self.settings.system, self.store.branch(answer.parent))
 
     def _answer(self, question: Turn) -> Turn:
         answer = self.store.add(question.conversation, question.id, "assistant")

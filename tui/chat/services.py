@@ -59,9 +59,8 @@ def preload() -> None:
     import textual.scrollbar  # noqa: F401
     from rich.cells import cell_len
 
-    import specdec_onnx.tui.chat.widgets.answer  # noqa: F401
-    from specdec_onnx.tui.chat.widgets.markdown import code
+    from specdec_onnx.tui.chat.widgets.markdown import highlighted
 
     cell_len("\N{BAR CHART}")  # reads the table of widths, at the first character that is not ASCII
     for language in LANGUAGES:
-        code("x = 1", language, "ansi_dark")
+        highlighted("x = 1", language, "ansi_dark")

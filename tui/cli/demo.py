@@ -83,13 +83,13 @@ def run(args: argparse.Namespace) -> int:
 
     from specdec_onnx.runtime.engine import load
     from specdec_onnx.runtime.model.device import check_threads
-    from specdec_onnx.tui.chat.inventory import prepare
     from specdec_onnx.tui.cli.options import say_measuring
+    from specdec_onnx.tui.prepare import prepared_pair
 
     positive("--max-new-tokens", args.max_new_tokens)
     check_threads(args.threads)
     show = LOOKUP if args.small else CODING
-    folder = prepare(show.pair)
+    folder = prepared_pair(show.pair)
     print(f"loading {folder}", file=sys.stderr)
     engine = load(folder, threads=args.threads, on_measure=say_measuring)
     prompt = args.prompt or show.prompt

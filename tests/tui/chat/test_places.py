@@ -17,11 +17,11 @@ from textual.widgets._toast import Toast
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.app import ChatApp
-from specdec_onnx.tui.chat.history.store import Store, recent
-from specdec_onnx.tui.chat.inventory import LocalPair, gigabytes, measured_speeds
+from specdec_onnx.tui.chat.history.store import Store
+from specdec_onnx.tui.chat.inventory import LocalPair
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
+from specdec_onnx.tui.chat.screens.dialogs import AskScreen
 from specdec_onnx.tui.chat.screens.history import HistoryScreen
-from specdec_onnx.tui.chat.screens.keys import AskScreen
 from specdec_onnx.tui.chat.screens.models import ModelsScreen
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.widgets.welcome import Welcome
@@ -36,7 +36,7 @@ async def talked(app: ChatApp, *questions: str) -> ChatScreen:
 
 
 def titles(app: ChatApp) -> list[str]:
-    return [summary.title for summary in recent(app.services.store)]
+    return [summary.title for summary in app.services.store.recent()]
 
 
 async def test_new_starts_an_empty_page_and_keeps_the_settings(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ async def test_history_is_searched_as_one_types_and_opened_with_enter(tmp_path: 
         screen = await talked(app, "First fruit", "Second fruit", "Third fruit")
         await pilot.press("ctrl+f")
         await until(lambda: isinstance(app.screen, HistoryScreen))
-        found = app.screen.query_one("#found", OptionList)
+        found = app.screen.query_one("#results", OptionList)
         assert [option.id for option in found.options] == [
-            summary.id for summary in recent(app.services.store)
+            summary.id for summary in app.services.store.recent()
         ]
         await pilot.press(*"fruit")
         await pilot.press("down", "up", "down")
@@ -92,7 +92,7 @@ async def test_history_renames_and_deletes_after_a_second_press(tmp_path: Path) 
         await pilot.press(*"Renamed", "enter")
         await until(lambda: titles(app) == ["Second", "Renamed"])
         await until(lambda: isinstance(app.screen, HistoryScreen))
-        app.screen.query_one("#found", OptionList).highlighted = 0
+        app.screen.query_one("#results", OptionList).highlighted = 0
         await pilot.press("ctrl+d")
         assert titles(app) == ["Second", "Renamed"]
         await pilot.press("ctrl+d")
@@ -345,8 +345,4 @@ async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test():
         await talked(app, "First", "Second")
-        assert measured_speeds(app.services.store) == {str(tmp_path / "models" / "scripted-pair"): 42.0}
-
-
-def test_sizes_are_said_in_round_numbers() -> None:
-    assert gigabytes(1_640_000_000) == "1.6 GB" and gigabytes(135_000_000) == "135 MB"
+        assert app.services.store.measured_speeds() == {str(tmp_path / "models" / "scripted-pair"): 42.0}

@@ -16,7 +16,7 @@ from textual.app import App
 from textual.widgets import Input, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.chat import copying as clipboard
+from specdec_onnx.tui.chat import clipboard
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import State
 from specdec_onnx.tui.chat.inventory import LocalPair
@@ -24,8 +24,8 @@ from specdec_onnx.tui.chat.screens.history import HistoryScreen
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.session import Piece
 from specdec_onnx.tui.chat.widgets.answer import AnswerView, token_content
-from specdec_onnx.tui.chat.widgets.markdown import Document, look, rendered
-from specdec_onnx.tui.chat.widgets.welcome import JobBar
+from specdec_onnx.tui.chat.widgets.bars import JobBar
+from specdec_onnx.tui.chat.widgets.markdown import Document, render, theme_styles
 from specdec_onnx.tui.text import on_one_line, printable
 
 EVIL = "ev\x1b]52;c;aGk=\x07il\x9b31m\x00\x7f\u202e!"
@@ -219,13 +219,13 @@ async def test_a_typed_text_is_wrapped_by_what_is_shown(tmp_path: Path) -> None:
     ).map("".join)
 )
 def test_markdown_makes_no_control_characters_of_its_own(text: str) -> None:
-    drawn = look(App())
+    styles = theme_styles(App())
     for block in Document(printable(text), whole=True).blocks:
-        assert_harmless("".join(line.margin.text + line.body.text for line in rendered(block, 40, drawn)))
+        assert_harmless("".join(line.margin.text + line.body.text for line in render(block, 40, styles)))
 
 
 def test_a_link_that_spells_an_escape_is_shown_with_a_sign() -> None:
-    lines = rendered(Document("<http://a/%1b]52;c;aGk=%07>", whole=True).blocks[0], 60, look(App()))
+    lines = render(Document("<http://a/%1b]52;c;aGk=%07>", whole=True).blocks[0], 60, theme_styles(App()))
     assert lines[0].text.startswith("http://a/␛]52;c;aGk=␇ ")
 
 

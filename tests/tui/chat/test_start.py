@@ -19,10 +19,11 @@ from textual.widgets import Button, OptionList, ProgressBar, Static
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.history.store import Store
-from specdec_onnx.tui.chat.screens.keys import COMMANDS
+from specdec_onnx.tui.chat.keys import COMMANDS
 from specdec_onnx.tui.chat.services import Services
 from specdec_onnx.tui.chat.settings import Preferences
-from specdec_onnx.tui.chat.widgets.welcome import JobBar, Pace, Welcome
+from specdec_onnx.tui.chat.widgets.bars import JobBar, Pace
+from specdec_onnx.tui.chat.widgets.welcome import Welcome
 from specdec_onnx.tui.cli import main as cli
 
 
@@ -147,7 +148,7 @@ async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Pa
         screen.get_pair("slow")
         job = screen.query_one(JobBar)
         await until(lambda: job.running)
-        assert not job.get("another", tmp_path)
+        assert not job.start("another", tmp_path)
         job.query_one("#job-cancel", Button).press()
         await until(stopped.is_set)
         await until(lambda: not job.display)
@@ -250,7 +251,7 @@ async def test_the_first_load_of_a_pair_says_that_it_measures_once(tmp_path: Pat
     app = chat_app(tmp_path, ScriptedSession([""]), opener=opener)
     async with app.run_test(size=(100, 30)):
         await until(lambda: "measuring scripted-pair on this machine, only this once" in screen_text(app))
-        await until(lambda: "Opened here for the first time" in screen_text(app))
+        await until(lambda: "First time on this machine" in screen_text(app))
         go_on.set()
         await until(lambda: "measur" not in screen_text(app))
 

@@ -19,22 +19,23 @@ from textual.widgets import Static
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.places import folder_of
-from specdec_onnx.tui.chat import copying as clipboard
+from specdec_onnx.tui.chat import clipboard
+from specdec_onnx.tui.chat.clipboard import code_blocks
 from specdec_onnx.tui.chat.conversation import OpenConversation, titled
-from specdec_onnx.tui.chat.copying import code_blocks
 from specdec_onnx.tui.chat.courtesy import short_collections
 from specdec_onnx.tui.chat.history.store import Role, Turn
 from specdec_onnx.tui.chat.history.transfer import from_json, to_json, to_markdown
+from specdec_onnx.tui.chat.keys import COMMANDS
 from specdec_onnx.tui.chat.reply import Reply, limits, tokens_used, why_nothing_drafted, why_plain
-from specdec_onnx.tui.chat.screens.keys import COMMANDS, SECONDS_TO_CONFIRM, Twice
+from specdec_onnx.tui.chat.screens.dialogs import SECONDS_TO_CONFIRM, SecondPress
 from specdec_onnx.tui.chat.services import Services, preload
 from specdec_onnx.tui.chat.session import Request
 from specdec_onnx.tui.chat.settings import Settings
 from specdec_onnx.tui.chat.widgets.answer import VIEWS
-from specdec_onnx.tui.chat.widgets.bars import KeyBar, StatisticsBar, TopBar
+from specdec_onnx.tui.chat.widgets.bars import JobBar, KeyBar, StatisticsBar, TopBar
 from specdec_onnx.tui.chat.widgets.prompt import Prompt
 from specdec_onnx.tui.chat.widgets.transcript import Transcript
-from specdec_onnx.tui.chat.widgets.welcome import JobBar, Welcome
+from specdec_onnx.tui.chat.widgets.welcome import Welcome
 from specdec_onnx.tui.text import on_one_line
 
 
@@ -48,7 +49,7 @@ class ChatBase(Screen[None]):
         self.reply: Reply | None = None
         self.editing: Turn | None = None
         self.draft = ""
-        self._twice = Twice()
+        self._second_press = SecondPress()
 
     def compose(self) -> ComposeResult:
         """One line, the conversation, the prompt, two or three lines."""
@@ -103,7 +104,7 @@ class ChatBase(Screen[None]):
 
     def confirmed(self, what: object, question: str, how: str) -> bool:
         """Ask with the first press, agree with the second."""
-        if self._twice.again(what):
+        if self._second_press.confirms(what):
             self.app.clear_notifications()
             return True
         self.notify(how, title=question, timeout=SECONDS_TO_CONFIRM)
@@ -207,9 +208,9 @@ class Answering(ChatBase):
         self._before = tokens_used(answer.statistics if partial else self._last_finished())
         self.services.host.answer(self.reply)
         self._pair = self.services.host.state.pair
-        await self.transcript.keep(self.conversation.line)
+        await self.transcript.update_branch(self.conversation.line)
         if partial and (view := self.transcript.answer(answer.id)) is not None:
-            view.go_on()
+            view.resume()
         # A worker, not a timer: the screen must be able to close while a frame is being drawn.
         self.run_worker(self._follow(self.reply), group="answer")
         self.refresh_bars()
@@ -329,7 +330,7 @@ class Answering(ChatBase):
             self.editing = None
             self.prompt.fill(self.draft)
         elif job.running and at_prompt and self.confirmed(job, "Give this download up?", GIVING_UP):
-            job.give_up()
+            job.cancel()
         self.prompt.focus()
         self.refresh_prompt()
 
@@ -401,7 +402,7 @@ class TurnActions(Answering):
         except SpecdecError as error:
             self.report(error)
         if self.kept(self.conversation.reload):
-            await self.transcript.keep(self.conversation.line)
+            await self.transcript.update_branch(self.conversation.line)
             self.refresh_bars()
         return None
 
@@ -413,7 +414,7 @@ class TurnActions(Answering):
         if not self.confirmed(turn.id, "Delete this turn and all after it?", "The same again deletes it."):
             return
         await self.changed(partial(self.conversation.remove, turn))
-        await self.transcript.keep(self.conversation.line)
+        await self.transcript.update_branch(self.conversation.line)
         self.refresh_bars()
         self.prompt.focus()
 
@@ -423,7 +424,7 @@ class TurnActions(Answering):
         if turn is None or not self.ready():
             return
         if await self.changed(partial(self.conversation.switch, turn, offset)):
-            await self.transcript.keep(self.conversation.line)
+            await self.transcript.update_branch(self.conversation.line)
             self.refresh_bars()
 
     def _branching(self) -> Turn | None:
@@ -456,7 +457,7 @@ class TurnActions(Answering):
         back = (back + 1) % len(blocks) if number == answer.id else 0
         self._copied = (answer.id, back)
         block = blocks[len(blocks) - 1 - back]
-        self.copy(block.code, f"code block {len(blocks) - back} of {len(blocks)}")
+        self.copy(block, f"code block {len(blocks) - back} of {len(blocks)}")
 
     def copy(self, text: str, what: str) -> None:
         """Both ways: OSC 52 reaches the terminal also over SSH, the tool reaches a local desktop."""
@@ -478,7 +479,7 @@ class Conversations(TurnActions):
         await self.end_answer()
         conversation.model = conversation.model or self.conversation.model
         self.conversation, self.editing = conversation, None
-        await self.transcript.show_line(conversation.line)
+        await self.transcript.show_branch(conversation.line)
         self._open_its_model(conversation)
         self.refresh_bars()
         self.prompt.focus()
@@ -542,7 +543,7 @@ class Conversations(TurnActions):
 
     async def ask(self, question: str, value: str = "") -> str | None:
         """Let the reader type one line; None when the dialog was left."""
-        from specdec_onnx.tui.chat.screens.keys import AskScreen
+        from specdec_onnx.tui.chat.screens.dialogs import AskScreen
 
         return await self.app.push_screen_wait(AskScreen(question, value))
 
@@ -644,7 +645,7 @@ class Places(Files):
 
     def get_pair(self, name: str) -> None:
         """Download and export a catalog entry; the chat stays usable meanwhile."""
-        if not self.query_one(JobBar).get(name, folder_of(name)):
+        if not self.query_one(JobBar).start(name, folder_of(name)):
             self.notify("One pair at a time.", title="A pair is being prepared")
 
     def use_model(self, pair: str) -> None:
@@ -670,7 +671,7 @@ class Places(Files):
 
     def action_keys(self) -> None:
         """Every key."""
-        from specdec_onnx.tui.chat.screens.keys import KeysScreen
+        from specdec_onnx.tui.chat.screens.dialogs import KeysScreen
 
         self.app.push_screen(KeysScreen())
 
@@ -819,7 +820,7 @@ class ChatScreen(Places):
 
     @on(JobBar.Done)
     @on(JobBar.Failed)
-    @on(JobBar.GivenUp)
+    @on(JobBar.Cancelled)
     def job_ended(self) -> None:
         """Back to the prompt, but not away from a turn that is being read."""
         if self.transcript.focused_turn() is None:
