@@ -77,7 +77,7 @@ def local_option(pair: LocalPair, speed: float | None, *, is_open: bool) -> Cont
     available = available_memory()
     tight = available is not None and pair.memory > available and not is_open
     memory = f"{gigabytes(pair.memory)} memory"
-    memory += f", {gigabytes(available or 0)} are available" if tight else ""
+    memory += f", {gigabytes(available or 0)} available" if tight else ""
     measured = f"{speed:.0f} tok/s here" if speed else "not measured yet"
     details = on_one_line(f"{pair.formats} · {gigabytes(pair.size)} on disk · {memory} · {measured}")
     title = on_one_line(pair.name) + ("  (open)" if is_open else "")

@@ -116,13 +116,13 @@ COMMANDS = (
 )
 
 PROMPT_KEYS = (
-    ("Enter", "send"),
-    ("Ctrl+J, Alt+Enter", "new line (also Shift+Enter, if the terminal supports it)"),
-    ("Up, Down", "earlier questions, while the prompt is empty"),
-    ("Esc, Ctrl+C", "stop the answer and keep the text so far; or cancel editing"),
-    ("PageUp, PageDown", "scroll the conversation"),
-    ("Ctrl+P", "command palette: every action by name"),
-    ("Ctrl+Q", "quit"),
+    ("Enter", "Send"),
+    ("Ctrl+J, Alt+Enter", "New line (also Shift+Enter, if the terminal supports it)"),
+    ("Up, Down", "Earlier questions, while the prompt is empty"),
+    ("Esc, Ctrl+C", "Stop the answer and keep the text so far; or cancel editing"),
+    ("PageUp, PageDown", "Scroll the conversation"),
+    ("Ctrl+P", "Command palette: every action by name"),
+    ("Ctrl+Q", "Quit"),
 )
 
 

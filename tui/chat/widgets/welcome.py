@@ -19,7 +19,7 @@ READY = (
 )
 NO_MODEL = (
     "There is no model on this machine yet. Choose one to download and prepare; then everything works offline.\n"
-    "Tab selects the list, Enter starts. To open a folder of your own: specdec chat FOLDER"
+    "Tab selects the list, Enter starts. Or open your own: specdec chat FOLDER"
 )
 MEASURING = "First time on this machine: its speed is being measured, only this once."
 

@@ -273,7 +273,7 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
         await until(lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one("#models", OptionList)
         lines = [str(option.prompt) for option in models.options]
-        assert "w8a8 + int4 · 2.0 GB on disk · 2.6 GB memory, 1.0 GB are available" in lines[1]
+        assert "w8a8 + int4 · 2.0 GB on disk · 2.6 GB memory, 1.0 GB available" in lines[1]
         assert "not measured yet" in lines[1] and "can't be opened: no ONNX graph" in lines[2]
         assert models.options[2].disabled
         assert any("Qwen2.5-Coder" in line and "Apache-2.0" in line for line in lines)
