@@ -35,7 +35,7 @@ async def test_an_answer_streams_and_is_stored(tmp_path: Path) -> None:
         bar = screen.query_one(StatisticsBar)
         assert "42 tok/s · 13 tok · 4.0 tok/round · 75 % accepted · first token 0.3 s" in str(bar.render())
         assert screen.query_one(TopBar).used == 3 + 13
-    assert Store(tmp_path / "history.sqlite3").line(line[1].id)[1].text == TEXT
+    assert Store(tmp_path / "history.sqlite3").branch(line[1].id)[1].text == TEXT
 
 
 async def test_enter_sends_and_three_keys_make_a_new_line(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ async def test_what_is_too_long_to_edit_is_not_pasted(tmp_path: Path) -> None:
     async with app.run_test() as pilot:
         prompt = screen_of(app).prompt
         for text, taken in (
-            ("x" * prompt_module.LINE, True),
-            ("x" * (prompt_module.LINE + 1), False),
-            ("line\n" * (prompt_module.TEXT // 5), True),
-            ("line\n" * (prompt_module.TEXT // 5 + 1), False),
+            ("x" * prompt_module.MAX_PASTED_LINE, True),
+            ("x" * (prompt_module.MAX_PASTED_LINE + 1), False),
+            ("line\n" * (prompt_module.MAX_PASTED // 5), True),
+            ("line\n" * (prompt_module.MAX_PASTED // 5 + 1), False),
         ):
             prompt.fill("")
             app.clear_notifications()

@@ -165,7 +165,7 @@ async def test_a_path_that_leads_nowhere_is_an_error_and_the_chat_goes_on(
     async with app.run_test() as pilot:
         screen = await talked(app, "Ask")
         await screen.run_action(action)
-        await until(lambda: isinstance(app.screen, AskScreen))
+        await until(lambda: isinstance(app.screen, AskScreen) and app.screen.query(Input))
         app.screen.query_one(Input).value = path
         await pilot.press("enter")
         await until(lambda: any(note.severity == "error" for note in app._notifications))
