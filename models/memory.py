@@ -18,11 +18,6 @@ def available_memory() -> int | None:
     return free if limit is None else min(free, limit)
 
 
-def gigabytes(size: int) -> str:
-    """Return a number of bytes as `1.6 GB` or `135 MB`."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
 def peak_memory() -> int | None:
     """The most bytes that this process has held, mapped weights included; None where the system does not tell.
 

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from specdec_onnx.models.memory import gigabytes
 from specdec_onnx.tui.bench.runs import Round, Run, by_position, by_source, total
+from specdec_onnx.tui.chat.inventory import gigabytes
 from specdec_onnx.tui.text import percent, times
 
 Summary = dict[str, Any]

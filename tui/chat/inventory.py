@@ -7,7 +7,7 @@ from pathlib import Path
 from textual.content import Content
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import available_memory, gigabytes
+from specdec_onnx.models.memory import available_memory
 from specdec_onnx.models.places import folder_of, pairs_folder
 from specdec_onnx.tui.text import on_one_line
 
@@ -96,6 +96,11 @@ def downloadable_options() -> dict[str, Content]:
             details = f"{size} to download · {models} · {entry.licence}"
             options[name] = _option(entry.title, details, "$text-muted")
     return options
+
+
+def gigabytes(size: int) -> str:
+    """Return a number of bytes as `1.6 GB` or `135 MB`."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
 def _option(title: str, details: str, style: str) -> Content:

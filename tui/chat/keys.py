@@ -5,12 +5,14 @@ A new action is one row here and one method `action_NAME` of the chat screen.
 
 from dataclasses import dataclass
 
+from textual.binding import Binding
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One action. Empty fields: without `key` it is only in the palette, without `footer` not in the bottom line.
+    """One action. Without a `key` it is only in the palette, without a `footer` not in the bottom line.
 
-    `turn_key` runs it while a turn is selected (several keys separated by commas); `turn_footer` is its word then.
+    `turn_key` runs it while a turn is selected; the bottom line shows its footer then, and only then.
     """
 
     key: str
@@ -19,93 +21,34 @@ class Command:
     help: str
     footer: str = ""
     turn_key: str = ""
-    turn_footer: str = ""
 
 
 COMMANDS = (
     Command("f1", "keys", "Keys", "List every key", "Keys"),
+    Command("f2", "settings", "Settings", "Set the system prompt, sampling and device", "Settings"),
     Command(
-        "f2",
-        "settings",
-        "Settings",
-        "Set the system prompt, sampling and device of this conversation",
-        "Settings",
-    ),
-    Command(
-        "f3",
-        "token_view",
-        "Token view",
-        "Show the source of each token; again for the rejected ones",
-        "Tokens",
+        "f3", "token_view", "Token view", "Show the source of each token; again: rejected ones too", "Tokens"
     ),
     Command(
         "f4", "speculation", "Speculation on/off", "Turn speculation on or off for new answers", "Drafts"
     ),
     Command(
-        "f5",
-        "compare",
-        "A/B on the last question",
-        "Answer it plainly and speculatively; compare time and text",
-        "A/B",
+        "f5", "compare", "Compare speeds", "Answer the last question with and without speculation", "A/B"
     ),
     Command("ctrl+o", "models", "Models", "Open a model pair, or download one", "Models"),
     Command("ctrl+n", "new", "New conversation", "Start a new conversation"),
     Command("ctrl+f", "history", "History", "Find, open, rename and delete conversations", "History"),
+    Command("ctrl+y", "copy", "Copy turn", "Copy the last answer or the selected turn", "Copy", "c"),
     Command(
-        "ctrl+y",
-        "copy",
-        "Copy turn",
-        "Copy the last answer or the selected turn as Markdown",
-        turn_key="c",
-        turn_footer="Copy",
+        "ctrl+b", "copy_code", "Copy code", "Copy the last code block; again: the one before", "Code", "b"
     ),
-    Command(
-        "ctrl+b",
-        "copy_code",
-        "Copy code block",
-        "Copy the last code block; again for the one before it",
-        turn_key="b",
-        turn_footer="Code",
-    ),
-    Command(
-        "ctrl+r",
-        "regenerate",
-        "Regenerate",
-        "Answer the question again, as a new branch",
-        turn_key="r",
-        turn_footer="Regenerate",
-    ),
-    Command(
-        "ctrl+e",
-        "edit",
-        "Edit and resend",
-        "Change a question and ask it again, as a new branch",
-        turn_key="e",
-        turn_footer="Edit",
-    ),
-    Command(
-        "ctrl+g",
-        "resume",
-        "Continue",
-        "Continue an answer that was stopped or reached its limit",
-        turn_key="g",
-        turn_footer="Continue",
-    ),
-    Command(
-        "ctrl+t", "select_turn", "Select a turn", "Select a turn with the arrow keys, then press a letter"
-    ),
-    Command(
-        "alt+left", "branch(-1)", "Previous branch", "Show the previous version of a turn", turn_key="left"
-    ),
-    Command("alt+right", "branch(1)", "Next branch", "Show the next version of a turn", turn_key="right"),
-    Command(
-        "",
-        "delete",
-        "Delete turn",
-        "Delete the selected (or last) turn and all after it",
-        turn_key="d,delete",
-        turn_footer="Delete",
-    ),
+    Command("ctrl+r", "regenerate", "Regenerate", "Answer again, as a new branch", "Regenerate", "r"),
+    Command("ctrl+e", "edit", "Edit and resend", "Change a question, as a new branch", "Edit", "e"),
+    Command("ctrl+g", "resume", "Continue", "Continue an answer that was cut short", "Continue", "g"),
+    Command("ctrl+t", "select_turn", "Select a turn", "Select a turn: arrows move, letters act on it"),
+    Command("alt+left", "branch(-1)", "Previous branch", "Show the previous version of a turn", "", "left"),
+    Command("alt+right", "branch(1)", "Next branch", "Show the next version of a turn", "", "right"),
+    Command("", "delete", "Delete turn", "Delete a turn and all after it", "Delete", "d,delete"),
     Command("", "rename", "Rename conversation", "Change the title of this conversation"),
     Command("", "export('markdown')", "Export as Markdown", "Save the shown branch as a .md file"),
     Command("", "export('json')", "Export as JSON", "Save every branch as a .json file for import"),
@@ -114,6 +57,28 @@ COMMANDS = (
         "", "delete_conversation", "Delete conversation", "Delete this conversation with all its branches"
     ),
 )
+
+SCREEN_BINDINGS = [
+    Binding(
+        command.key,
+        command.action,
+        command.footer or command.label,
+        show=bool(command.footer) and not command.turn_key,
+        priority=True,
+    )
+    for command in COMMANDS
+    if command.key
+]
+TURN_BINDINGS = [
+    Binding(
+        command.turn_key,
+        f"screen.{command.action}",
+        command.footer or command.label,
+        show=bool(command.footer),
+    )
+    for command in COMMANDS
+    if command.turn_key
+]
 
 PROMPT_KEYS = (
     ("Enter", "Send"),

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from specdec_onnx.models.memory import gigabytes
+from specdec_onnx.tui.chat.inventory import gigabytes
 from specdec_onnx.tui.cli.options import add_engine_arguments
 from specdec_onnx.tui.cli.streams import as_json, printable_all
 
@@ -58,10 +58,11 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
     """What the pair will take, predicted from its files, and what there is."""
     from dataclasses import asdict
 
-    from specdec_onnx.models.memory import available_memory, gigabytes
+    from specdec_onnx.models.memory import available_memory
     from specdec_onnx.models.pair import open_pair
     from specdec_onnx.models.places import locate
     from specdec_onnx.runtime.machine.footprint import footprints
+    from specdec_onnx.tui.chat.inventory import gigabytes
 
     pair = open_pair(locate(args.pair), args.draft)
     models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})

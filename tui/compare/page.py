@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.memory import gigabytes
+from specdec_onnx.tui.chat.inventory import gigabytes
 from specdec_onnx.tui.compare import page as panels
 from specdec_onnx.tui.compare.figures import choice_line, crossover_lines, energy_line, lines, nodes_text
 

@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from specdec_onnx.models.memory import gigabytes
 from specdec_onnx.tui.bench.figures import columns, titled, warning_lines
+from specdec_onnx.tui.chat.inventory import gigabytes
 from specdec_onnx.tui.compare.figures import choice_line, crossover_lines, energy_line, nodes_text
 
 

@@ -18,7 +18,7 @@ from textual.widgets._toast import Toast
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.history.store import Store
-from specdec_onnx.tui.chat.inventory import LocalPair
+from specdec_onnx.tui.chat.inventory import LocalPair, gigabytes
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
 from specdec_onnx.tui.chat.screens.dialogs import AskScreen
 from specdec_onnx.tui.chat.screens.history import HistoryScreen
@@ -346,3 +346,7 @@ async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:
     async with app.run_test():
         await talked(app, "First", "Second")
         assert app.services.store.measured_speeds() == {str(tmp_path / "models" / "scripted-pair"): 42.0}
+
+
+def test_sizes_are_given_in_round_numbers() -> None:
+    assert gigabytes(1_640_000_000) == "1.6 GB" and gigabytes(135_000_000) == "135 MB"

@@ -51,7 +51,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One line of the history list; after a search, `turn` is the best match and `snippet` its text around it."""
+    """One line of the history list; after a search, `snippet` is the text around the best match, in turn `turn`."""
 
     id: str
     title: str

@@ -25,7 +25,7 @@ from specdec_onnx.tui.chat.conversation import OpenConversation, titled
 from specdec_onnx.tui.chat.courtesy import short_collections
 from specdec_onnx.tui.chat.history.store import Role, Turn
 from specdec_onnx.tui.chat.history.transfer import from_json, to_json, to_markdown
-from specdec_onnx.tui.chat.keys import COMMANDS
+from specdec_onnx.tui.chat.keys import SCREEN_BINDINGS
 from specdec_onnx.tui.chat.reply import Reply, limits, tokens_used, why_nothing_drafted, why_plain
 from specdec_onnx.tui.chat.screens.dialogs import SECONDS_TO_CONFIRM, SecondPress
 from specdec_onnx.tui.chat.services import Services, preload
@@ -718,17 +718,7 @@ class ChatScreen(Places):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop", show=False),
         Binding("ctrl+c", "interrupt", "Stop", show=False, priority=True),
-        *(
-            Binding(
-                command.key,
-                command.action,
-                command.footer or command.label,
-                show=bool(command.footer),
-                priority=True,
-            )
-            for command in COMMANDS
-            if command.key
-        ),
+        *SCREEN_BINDINGS,
     ]
 
     class HostChanged(Message):

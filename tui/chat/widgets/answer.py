@@ -14,7 +14,7 @@ from textual.visual import Visual
 from textual.widgets import Static
 
 from specdec_onnx.tui.chat.history.store import Turn
-from specdec_onnx.tui.chat.keys import COMMANDS
+from specdec_onnx.tui.chat.keys import TURN_BINDINGS
 from specdec_onnx.tui.chat.reply import answer_note
 from specdec_onnx.tui.chat.session import Piece, Source, counts
 from specdec_onnx.tui.chat.widgets.lines import Line, LineView
@@ -43,16 +43,7 @@ class TurnView(Vertical, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "app.focus_previous", "Previous turn", show=False),
         Binding("down,j", "app.focus_next", "Next turn", show=False),
-        *(
-            Binding(
-                command.turn_key,
-                f"screen.{command.action}",
-                command.turn_footer or command.label,
-                show=bool(command.turn_footer),
-            )
-            for command in COMMANDS
-            if command.turn_key
-        ),
+        *TURN_BINDINGS,
         Binding("escape", "screen.stop", "Back", show=False),
     ]
 

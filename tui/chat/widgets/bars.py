@@ -19,7 +19,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Footer, ProgressBar, Static
 from textual.widgets._footer import FooterKey
 
-from specdec_onnx.models.memory import gigabytes
+from specdec_onnx.tui.chat.inventory import gigabytes
 from specdec_onnx.tui.chat.reply import figures, meter, sparkline
 from specdec_onnx.tui.chat.services import Preparer
 from specdec_onnx.tui.text import on_one_line, percent
