@@ -178,8 +178,8 @@ async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path
     app.services.extra_pairs = [pair]
     async with app.run_test() as pilot:
         screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        assert app.services.host.state.device == "auto"
+        await until(lambda: app.services.engine.state.session)
+        assert app.services.engine.state.device == "auto"
         await pilot.pause()
         assert "Self-test on cpu" in str(screen.query_one("#welcome-text", Static).render())
         assert screen.query_one(TopBar).model.endswith(" · cpu")

@@ -165,8 +165,8 @@ async def test_the_chat_goes_on_after_its_engine_crashed(tmp_path: Path, pair: P
         screen = screen_of(app)
         screen.conversation.settings = replace(SETTINGS, max_new_tokens=100_000)
         await ask(app, "some text")
-        await until(lambda: screen.reply and screen.reply.rounds)
-        app.services.host.state.session._child.process.kill()
+        await until(lambda: screen.answering.reply and screen.answering.reply.rounds)
+        app.services.engine.state.session._child.process.kill()
         await idle(app)
         stopped = screen.conversation.line[-1]
         assert stopped.reason == "error" and stopped.text

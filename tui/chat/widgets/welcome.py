@@ -55,7 +55,7 @@ class Welcome(Vertical):
 
     def refresh_text(self) -> None:
         """After a pair was opened or got, say something else."""
-        state = self.services.host.state
+        state = self.services.engine.state
         empty = not state.pair and self.first_choice() is None
         text = NO_MODEL if empty else READY
         if state.measuring:
