@@ -9,9 +9,10 @@ from typing import Any
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import EngineClient
 from specdec_onnx.tui.chat.history.store import Recorder, Store
+from specdec_onnx.tui.chat.reply import Reply
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
 from specdec_onnx.tui.chat.services import Preparer, Services
-from specdec_onnx.tui.chat.session import Opener, Session
+from specdec_onnx.tui.chat.session import Opener, Request, Session
 from specdec_onnx.tui.chat.settings import Preferences
 
 
@@ -55,6 +56,16 @@ def eventually(opener: Callable[..., Any]) -> Opener:
 def screen_of(app: ChatApp) -> ChatScreen:
     """The chat screen, whatever lies above it."""
     return next(screen for screen in app.screen_stack if isinstance(screen, ChatScreen))
+
+
+async def reply_of(session: Session, request: Request) -> Reply:
+    """A whole answer of a session."""
+    reply = Reply(1, request)
+    reply.begin(session.cancel)
+    async for round_ in session.reply(request, reply.read):
+        reply.take(round_)
+    reply.end(session.statistics())
+    return reply
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
