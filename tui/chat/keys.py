@@ -1,6 +1,6 @@
 """Everything the chat screen can do, as one table: bindings, palette, bottom line and help page come from it.
 
-A new action is one row here and one method `action_NAME` of the chat screen.
+A new action is one row here and one method `action_NAME` of the chat screen or one of its parts.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,11 @@
-"""One answer while it comes: filled by the engine's thread, read by the screen."""
+"""One answer while it streams, and its figures in words."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
-from specdec_onnx.tui.chat.session import Piece, Request, Round, Session, counts
+from specdec_onnx.tui.chat.session import Piece, Request, Round, counts
 from specdec_onnx.tui.text import percent
 
 Clock = Callable[[], float]
@@ -15,9 +13,9 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class Reply:
-    """The growing answer to one request. Only `run` is called from the engine's thread.
+    """The growing answer to one request: the engine's client fills it, a screen draws it.
 
-    An answer that is gone on with starts with the `pieces` and `rounds` it has; figures are those of the new part.
+    A continued answer starts with the `pieces` and `rounds` it has; figures are those of the new part.
     """
 
     turn: int
@@ -28,90 +26,64 @@ class Reply:
     rounds: list[int] = field(default_factory=list)
     reading: tuple[int, int] | None = None
     reason: str | None = None
+    """How it ended; None while more may come."""
     error: BaseException | None = None
     final: Mapping[str, Any] | None = None
     asked: float = 0.0
     first: float = 0.0
     last: float = 0.0
+    stopping: bool = False
+    """Asked to stop; the engine may need a pass before it does."""
     _pieces_before: int = 0
     _rounds_before: int = 0
-    _cancelled: bool = False
-    _started: bool = False
-    _session: Session | None = None
-    _lock: Lock = field(default_factory=Lock)
-    _inbox: deque[Round] = field(default_factory=deque)
+    _ending: str | None = None
+    _cancel: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self.asked = self.clock()
         self.text = self.request.partial
         self._pieces_before, self._rounds_before = len(self.pieces), len(self.rounds)
 
-    def run(self, session: Session) -> None:
-        """Take the answer from the engine; every end, errors included, sets `reason` last."""
-        with self._lock:
-            if self._cancelled:
-                return
-            self._started, self._session, self.asked = True, session, self.clock()
-        try:
-            reason = self._receive(session)
-            self.final = dict(session.statistics())
-        except Exception as error:  # noqa: BLE001 - it is shown in place of the answer
-            self.error, reason = error, "error"
-        self._session = None
-        self.reason = reason
+    def begin(self, cancel: Callable[[], None]) -> None:
+        """The engine takes it up; `cancel` stops it there."""
+        self.asked, self._cancel = self.clock(), cancel
 
-    def _receive(self, session: Session) -> str:
-        reason = None
-        for step in session.reply(self.request, self._read):
-            self.last = self.clock()
-            self.first = self.first or self.last
-            self._inbox.append(step)
-            reason = step.reason or reason
-            if self._cancelled:
-                session.cancel()
-        return reason or "cancelled"
-
-    def _read(self, done: int, total: int) -> None:
+    def read(self, done: int, total: int) -> None:
+        """So many tokens of the prompt have been read."""
         self.reading = (done, total)
-        if self._cancelled and self._session is not None:
-            self._session.cancel()
 
-    def cancel(self) -> None:
-        """Ask the engine to stop; what has arrived stays. An answer still waiting for its turn ends at once."""
-        with self._lock:
-            self._cancelled = True
-            session = self._session
-            if not self._started:
-                self.reason = self.reason or "cancelled"
-        if session is not None:
-            session.cancel()
+    def take(self, round_: Round) -> None:
+        """Append a round; one that arrives after the end is dropped."""
+        if self.reason is not None:
+            return
+        self.last = self.clock()
+        self.first = self.first or self.last
+        self.text += round_.text
+        self.pieces.extend(round_.pieces)
+        if round_.tokens:
+            self.rounds.append(round_.tokens)
+        self._ending = round_.reason
+
+    def end(self, statistics: Mapping[str, Any]) -> None:
+        """The engine has finished, with these counts."""
+        self.final = dict(statistics)
+        self.reason = self.reason or self._ending or "cancelled"
 
     def fail(self, error: BaseException) -> None:
-        """End an answer that never started."""
+        """End with an error; what has come stays."""
         self.error, self.reason = error, "error"
 
-    @property
-    def stopping(self) -> bool:
-        """Asked to stop; the engine may need a pass, or to be loaded, before it does."""
-        return self._cancelled
+    def cancel(self) -> None:
+        """Ask the engine to stop; what has come stays. An answer that has not begun ends at once."""
+        self.stopping = True
+        if self._cancel is None:
+            self.close()
+        elif self.reason is None:
+            self._cancel()
 
-    @property
-    def finished(self) -> bool:
-        """True when nothing more will come and everything was drained."""
-        return self.reason is not None and not self._inbox
-
-    def drain(self) -> str:
-        """Take over what has arrived; the result is the new text."""
-        fresh = []
-        while self._inbox:
-            step = self._inbox.popleft()
-            fresh.append(step.text)
-            self.pieces.extend(step.pieces)
-            if step.tokens:
-                self.rounds.append(step.tokens)
-        added = "".join(fresh)
-        self.text += added
-        return added
+    def close(self) -> None:
+        """Take nothing more, whether or not the engine has finished."""
+        self.reason = self.reason or "cancelled"
 
     def statistics(self) -> dict[str, Any]:
         """The engine's counts once it has finished, until then the same counted here."""

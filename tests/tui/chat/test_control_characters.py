@@ -129,8 +129,8 @@ async def test_names_errors_and_messages_show_signs(tmp_path: Path) -> None:
     app = chat_app(tmp_path, opener=lambda pair, device, on_measure: session, notice=f"notice {EVIL}")
     async with app.run_test(size=(160, 40), notifications=True):
         screen = screen_of(app)
-        app.services.host.state = State("pair", session=session)
-        screen.host_changed()
+        app.services.engine.state = State("pair", session=session)
+        screen.engine_changed()
         screen.query_one(JobBar).display = True
         screen.query_one(JobBar)._latest = (EVIL, 1, 2)
         screen.query_one(JobBar)._draw()
@@ -139,7 +139,7 @@ async def test_names_errors_and_messages_show_signs(tmp_path: Path) -> None:
         for part in (f"notice {SIGNS}", f"what {SIGNS}", f"why {SIGNS}", f"fix {SIGNS}", f"title {SIGNS}"):
             await assert_shown(app, part)
         await assert_shown(app, f"plain: {SIGNS}")
-        app.services.host.state = State(f"folder/{EVIL}", error=SpecdecError("no"))
+        app.services.engine.state = State(f"folder/{EVIL}", error=SpecdecError("no"))
         screen.refresh_bars()
         await assert_shown(app, f"{SIGNS} can't be opened")
 

@@ -55,7 +55,7 @@ async def test_leaving_for_a_new_page_mid_answer_keeps_what_came(tmp_path: Path)
     async with app.run_test() as pilot:
         screen = await under_way(app)
         await pilot.press("ctrl+n")
-        await until(lambda: not screen.busy and screen.conversation.line == [])
+        await until(lambda: not screen.answering.busy and screen.conversation.line == [])
         assert titles(app) == ["Question"]
         rows = app.services.store.rows("SELECT text, reason FROM turn WHERE role = 'assistant'")
         assert rows == [("word " * 8, "cancelled")]
@@ -244,7 +244,7 @@ async def test_settings_are_kept_with_the_conversation(tmp_path: Path) -> None:
 async def test_settings_out_of_range_are_refused_with_the_reason(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("f2")
         await until(lambda: isinstance(app.screen, SettingsScreen))
         for name, value, words in (
@@ -268,7 +268,7 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
     monkeypatch.setattr("specdec_onnx.tui.chat.inventory.available_memory", lambda: 1_000_000_000)
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("ctrl+o")
         await until(lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one("#models", OptionList)
@@ -278,7 +278,7 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
         assert models.options[2].disabled
         assert any("Qwen2.5-Coder" in line and "Apache-2.0" in line for line in lines)
         await pilot.press("enter")
-        await until(lambda: app.services.host.state.pair == str(tmp_path / "a"))
+        await until(lambda: app.services.engine.state.pair == str(tmp_path / "a"))
         assert app.services.preferences.model == str(tmp_path / "a")
 
 

@@ -123,7 +123,7 @@ async def test_figures_that_are_none_do_not_disturb_the_chat(
     app = chat_app(tmp_path, ScriptedSession(["x"]))
     async with app.run_test() as pilot:
         made = from_json(app.services.store, damaged("turn.statistics", statistics))
-        await screen_of(app).open_conversation(made.id)
+        await screen_of(app).conversations.open(made.id)
         await pilot.pause()
         await pilot.press("f3", "ctrl+o")
         await until(lambda: len(app.screen_stack) == 2)

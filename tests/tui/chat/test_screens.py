@@ -61,7 +61,7 @@ async def shown(
     app = chat_app(tmp_path, ScriptedSession(answers or [ANSWER]) if model else None)
     async with app.run_test(size=size) as pilot:
         if model:
-            await until(lambda: app.services.host.state.session)
+            await until(lambda: app.services.engine.state.session)
         await pilot.pause(0.1)
         await steps(app, pilot)
         await pilot.pause(0.1)

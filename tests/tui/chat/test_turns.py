@@ -60,7 +60,7 @@ async def test_editing_asks_again_on_another_branch(tmp_path: Path) -> None:
     async with app.run_test() as pilot:
         screen = await answered(app, "First", "Second")
         await press(app, pilot, "ctrl+t", "up", "up", "e")
-        assert screen.prompt.text == "First" and screen.editing is not None
+        assert screen.prompt.text == "First" and screen.turns.editing is not None
         assert str(screen.prompt.border_title) == "editing a question"
         screen.prompt.fill("Changed")
         await press(app, pilot, "enter")
@@ -91,7 +91,7 @@ async def test_escape_leaves_editing(tmp_path: Path) -> None:
         await press(app, pilot, "ctrl+e")
         assert screen.prompt.text == "Question"
         await press(app, pilot, "escape")
-        assert screen.prompt.text == "half a thought" and screen.editing is None
+        assert screen.prompt.text == "half a thought" and screen.turns.editing is None
         assert texts(screen) == ["Question", "one"]
 
 
@@ -229,13 +229,13 @@ async def test_nothing_changes_while_an_answer_comes(tmp_path: Path) -> None:
         await pilot.press("ctrl+r", "ctrl+e", "ctrl+g", "alt+left")
         await screen.action_delete()
         assert len(session.requests) == 1 and len(screen.conversation.line) == 2
-        assert screen.editing is None
+        assert screen.turns.editing is None
 
 
 async def long_conversation(app: ChatApp, pilot: Pilot[None], questions: int) -> ChatScreen:
     """So many questions without answers, the last of them on view."""
     screen = screen_of(app)
-    await until(lambda: app.services.host.state.session)
+    await until(lambda: app.services.engine.state.session)
     for number in range(questions):
         screen.conversation.ask(f"question {number}")
     await screen.transcript.show_branch(screen.conversation.line)

@@ -11,10 +11,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from specdec_onnx.tui.chat.engine_client import Host
+from specdec_onnx.tui.chat.engine_client import EngineClient
 from specdec_onnx.tui.chat.reply import Reply
-from specdec_onnx.tui.chat.session import Message, Request
-from specdec_onnx.tui.chat.settings import Settings
+from specdec_onnx.tui.chat.session import Request
 from specdec_onnx.tui.chat.widgets.answer import token_content
 from specdec_onnx.tui.text import on_one_line, printable, rate
 
@@ -29,12 +28,12 @@ class CompareScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f5", "leave", "Close")]
 
-    def __init__(self, host: Host, messages: Sequence[Message], settings: Settings, question: str) -> None:
+    def __init__(self, engine: EngineClient, request: Request, question: str) -> None:
         super().__init__()
-        self._host, self._question = host, question
-        greedy = replace(settings, temperature=0.0)
-        self._sampled = settings.temperature > 0
-        self._requests = [Request(messages, greedy, mode, fresh=True) for mode in SIDES]
+        self._engine, self._question = engine, question
+        self._sampled = request.settings.temperature > 0
+        greedy = replace(request.settings, temperature=0.0)
+        self._requests = [replace(request, settings=greedy, mode=mode, fresh=True) for mode in SIDES]
         self.replies: list[Reply] = []
 
     def compose(self) -> ComposeResult:
@@ -60,14 +59,13 @@ class CompareScreen(ModalScreen[None]):
     def _next(self) -> None:
         request = self._requests[len(self.replies)]
         self.replies.append(Reply(0, request))
-        self._host.answer(self.replies[-1])
+        self._engine.answer(self.replies[-1])
 
     def tick(self) -> None:
         """Draw what has come; start the second side when the first has ended."""
         reply = self.replies[-1]
-        reply.drain()
         self._draw(reply)
-        if not reply.finished:
+        if reply.reason is None:
             return
         if len(self.replies) < len(SIDES) and reply.reason not in ("cancelled", "error"):
             self._next()
@@ -79,7 +77,7 @@ class CompareScreen(ModalScreen[None]):
         side = self.query_one(f"#{reply.request.mode}", VerticalScroll)
         side.query_one(Static).update(token_content(reply.pieces))
         side.border_subtitle = self._progress(reply)
-        if not reply.finished:
+        if reply.reason is None:
             self.query_one("#verdict", Static).update(self._overview())
 
     def _progress(self, reply: Reply) -> str:
@@ -89,7 +87,7 @@ class CompareScreen(ModalScreen[None]):
             return f"reading the prompt: {done:,} of {total:,} tok" if total else "reading the prompt"
         new = f"{reply.statistics()['new_tokens']:,}"
         first = self.replies[0]
-        if reply is not first and not reply.finished:
+        if reply is not first and reply.reason is None:
             new += f" of {first.statistics()['new_tokens']:,}"
         return f"{new} tok · {speed(reply)}"
 

@@ -50,7 +50,7 @@ class Welcome(Vertical):
 
     def refresh_text(self) -> None:
         """Show what fits the state of the engine and the pairs on this machine."""
-        state = self.services.host.state
+        state = self.services.engine.state
         empty = not state.pair and self.first_choice() is None
         text = NO_MODEL if empty else READY
         if state.measuring:
