@@ -185,9 +185,9 @@ async def test_the_comparison_says_how_far_each_answer_is(tmp_path: Path) -> Non
         await until(lambda: "reading the prompt: 1 of 1 tok" in screen_text(app))
         assert "waits for plain" in screen_text(app)
         assert "1 of 2: plain answers, at most 1,024 tok" in screen_text(app)
-        session._hold = 1
+        session._hold, session._pause = 1, 0.3  # time to hold the second answer after its first round
         session.go_on.set()
-        await until(lambda: "8 tok · " in screen_text(app))
+        await until(lambda: str(app.screen.query_one("#plain").border_subtitle).startswith("8 tok · "))
         session.go_on.clear()
         await until(lambda: "4 of 8 tok · " in screen_text(app))
         assert "2 of 2: speculative answers" in screen_text(app)
