@@ -15,7 +15,7 @@ PORTS = range(1, 65536)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which pair, which conversation, where to show it."""
+    """Which pair and conversation to open, and where to show them."""
     parser.add_argument(
         "pair",
         nargs="?",
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the chat until it is left."""
+    """Run the chat until the user quits."""
     if args.port not in PORTS:
         raise SpecdecError(
             f"there is no port {args.port}", fix=f"choose a --port from {PORTS[0]} to {PORTS[-1]}"
@@ -72,7 +72,7 @@ def _chat(args: argparse.Namespace) -> int:
 
 
 def _inside_server() -> bool:
-    """textual-serve talks to the app through pipes and says so in the environment."""
+    """textual-serve talks to the app through pipes and sets a variable in its environment."""
     import os
 
     return bool(os.environ.get("TEXTUAL_DRIVER"))
@@ -86,7 +86,7 @@ def _serve(args: argparse.Namespace) -> int:
             "--serve needs the package textual-serve", str(error), "pip install 'specdec-onnx[tui]'"
         ) from error
     try:
-        _check_free(args.host, args.port)  # the server itself finds out after it has said that it serves
+        _check_free(args.host, args.port)  # the server itself notices only after it has announced its address
         Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
     except OSError as error:
         raise SpecdecError(

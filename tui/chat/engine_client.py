@@ -104,7 +104,7 @@ class EngineClient:
         async with self._in_use:
             if reply.reason is not None:  # stopped before it began
                 return
-            session = self.state.session
+            session = self._session
             if session is None:
                 reply.fail(
                     self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O.")

@@ -112,42 +112,50 @@ class Reply:
 BARS = "▁▂▃▄▅▆▇█"
 ENDINGS = {
     "cancelled": "stopped",
-    "length": "reached the length limit (Ctrl+G goes on)",
+    "length": "reached the length limit (Ctrl+G continues)",
     "context": "the context is full",
     "error": "failed",
 }
+WARMED_UP = 24
+"""Tokens from which on an answer without drafts needs a reason."""
 
 
 def figures(statistics: Mapping[str, Any]) -> str:
     """`42 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`."""
-    speed = statistics.get("decode_tokens_per_second") or 0.0
-    parts = [f"{speed:.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s"] if speed else []
-    parts.append(f"{statistics.get('new_tokens', 0)} tok")
-    if statistics.get("drafted"):
-        parts.append(f"{statistics.get('tokens_per_round', 0.0):.1f} tok/round")
-        parts.append(f"{percent(statistics.get('acceptance_rate', 0.0))} accepted")
-    if first := statistics.get("time_to_first_token_ms"):
-        parts.append(f"first token {first / 1000:.1f} s")
-    return " · ".join(parts)
+    drafted, first = statistics.get("drafted"), statistics.get("time_to_first_token_ms")
+    return _joined(
+        _speed(statistics),
+        f"{statistics.get('new_tokens', 0)} tok",
+        f"{statistics.get('tokens_per_round', 0.0):.1f} tok/round" if drafted else "",
+        _accepted(statistics),
+        f"first token {first / 1000:.1f} s" if first else "",
+    )
 
 
 def answer_note(reason: str | None, statistics: Mapping[str, Any]) -> str:
-    """The line under an answer; an answer without a reason was cut off with the program."""
+    """The line under an answer; one without a reason was cut off when the program ended."""
     if reason is None:
         return "interrupted" if statistics else ""
     why = f": {statistics['error']}" if reason == "error" and statistics.get("error") else ""
-    parts = [ENDINGS.get(reason, "") + why]
-    if statistics.get("new_tokens"):
-        speed = statistics.get("decode_tokens_per_second") or 0.0
-        parts.append(f"{speed:.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s")
-        parts.append(f"{statistics['new_tokens']} tok")
-        drafted = statistics.get("drafted")
-        parts.append(f"{percent(statistics.get('acceptance_rate', 0.0))} accepted" if drafted else "")
-    return " · ".join(part for part in parts if part)
+    ending, new = ENDINGS.get(reason, "") + why, statistics.get("new_tokens")
+    return _joined(ending, _speed(statistics), f"{new} tok", _accepted(statistics)) if new else ending
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
+
+
+def _speed(statistics: Mapping[str, Any]) -> str:
+    speed = statistics.get("decode_tokens_per_second") or 0.0
+    return f"{speed:.{0 if speed >= 10 else 1}f} tok/s" if speed else ""
+
+
+def _accepted(statistics: Mapping[str, Any]) -> str:
+    return f"{percent(statistics.get('acceptance_rate', 0.0))} accepted" if statistics.get("drafted") else ""
 
 
 def sparkline(rounds: Sequence[int], width: int) -> str:
-    """Tokens per round of the last `width` rounds, one bar each; 1 is the lowest bar, 8 and more the full one."""
+    """Tokens per round of the last `width` rounds, a bar each: the lowest is 1 token, the full one 8 or more."""
     return "".join(BARS[min(max(size, 1), len(BARS)) - 1] for size in rounds[-width:]) if width > 0 else ""
 
 
@@ -159,15 +167,12 @@ def meter(used: int, limit: int, width: int = 8) -> str:
 
 
 def tokens_used(statistics: Mapping[str, Any]) -> int:
-    """Tokens of the context that an answer left filled: its prompt and itself."""
+    """Tokens of the context that an answer fills: its prompt and itself."""
     return int(statistics.get("prompt_tokens", 0)) + int(statistics.get("new_tokens", 0))
 
 
-WARMED_UP = 24
-
-
 def why_plain(speculate: bool, modes: Sequence[str]) -> str:
-    """The reason that holds before any token, or an empty text while speculation is on."""
+    """Why no answer will be drafted, known before any token; empty while speculation is on."""
     if not speculate:
         return "speculation off: F4 turns it on"
     if set(modes) <= {"plain"}:
@@ -176,20 +181,18 @@ def why_plain(speculate: bool, modes: Sequence[str]) -> str:
 
 
 def why_nothing_drafted(statistics: Mapping[str, Any], modes: Sequence[str]) -> str:
-    """The reason why an answer that ran with speculation on shows no drafts."""
+    """Why an answer that ran with speculation on shows no accepted drafts."""
     if statistics.get("mode") == "plain" or statistics.get("new_tokens", 0) < WARMED_UP:
         return ""
+    if statistics.get("accepted", 0):
+        return ""
     if statistics.get("drafted", 0):
-        return (
-            ""
-            if statistics.get("accepted", 0)
-            else "every draft was rejected; the answer is the target's own"
-        )
+        return "every draft was rejected; the answer is the target's own"
     if "draft" not in modes:
         return "nothing was drafted: there is no draft model, and the text repeats nothing so far"
     return "nothing was drafted: at the measured costs plain steps are faster here"
 
 
 def limits(modes: Sequence[str]) -> str:
-    """What speculation can't use here, though it is on."""
+    """What speculation can't use here, although it is on."""
     return "no draft model: drafts come from the text so far" if modes and "draft" not in modes else ""

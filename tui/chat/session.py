@@ -120,29 +120,17 @@ class Round:
 class Session(Protocol):
     """A loaded pair."""
 
-    @property
-    def name(self) -> str:
-        """Name of the pair."""
-
-    @property
-    def about(self) -> str:
-        """Formats and device in a few words."""
-
-    @property
-    def device(self) -> str:
-        """Where the target runs; for device `auto`, the one that was chosen."""
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The ways to decode that this pair offers, "plain" among them."""
-
-    @property
-    def context(self) -> int:
-        """Most tokens that prompt and answer may hold together."""
-
-    @property
-    def exactness(self) -> str:
-        """What the self-test showed on this device."""
+    name: str
+    about: str
+    """Formats and device in a few words."""
+    device: str
+    """Where the target runs; for device `auto`, the one that was chosen."""
+    modes: tuple[str, ...]
+    """The ways to decode that this pair offers, "plain" among them."""
+    context: int
+    """Most tokens that prompt and answer may hold together."""
+    exactness: str
+    """What the self-test showed on this device."""
 
     @property
     def running(self) -> bool:

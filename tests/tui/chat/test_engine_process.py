@@ -266,3 +266,22 @@ async def test_a_pair_is_let_go_of_before_the_next_is_loaded() -> None:
     assert [session.closed for session in opened] == [True, False]
     await client.stop()
     assert [session.closed for session in opened] == [True, True]
+
+
+async def test_a_waiting_answer_comes_from_the_pair_it_was_asked_of() -> None:
+    sessions = {name: ScriptedSession([name], hold_after=0) for name in ("one", "two")}
+
+    async def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
+        return sessions[pair]
+
+    client, first, waiting = EngineClient(opener), Reply(1, REQUEST), Reply(2, REQUEST)
+    client.open("one")
+    client.answer(first)
+    await until(lambda: first.reading)
+    client.answer(waiting)
+    await asyncio.sleep(0)
+    client.open("two")
+    sessions["one"].go_on.set()
+    await until(lambda: client.state.session is sessions["two"])
+    assert (first.text, waiting.text, waiting.error) == ("one", "one", None)
+    await client.stop()

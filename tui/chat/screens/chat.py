@@ -17,7 +17,6 @@ from textual.widgets import Static
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.places import folder_of
 from specdec_onnx.tui.chat.conversation import OpenConversation, title_of
-from specdec_onnx.tui.chat.history.store import Turn
 from specdec_onnx.tui.chat.keys import SCREEN_BINDINGS
 from specdec_onnx.tui.chat.reply import limits, why_plain
 from specdec_onnx.tui.chat.screens.answering import Answering
@@ -26,14 +25,13 @@ from specdec_onnx.tui.chat.screens.dialogs import SECONDS_TO_CONFIRM, SecondPres
 from specdec_onnx.tui.chat.screens.turns import Turns
 from specdec_onnx.tui.chat.services import Services, preload
 from specdec_onnx.tui.chat.settings import Settings
-from specdec_onnx.tui.chat.widgets.answer import VIEWS, View
 from specdec_onnx.tui.chat.widgets.bars import JobBar, KeyBar, StatisticsBar, TopBar
 from specdec_onnx.tui.chat.widgets.prompt import Prompt
 from specdec_onnx.tui.chat.widgets.transcript import Transcript
 from specdec_onnx.tui.chat.widgets.welcome import Welcome
 from specdec_onnx.tui.text import on_one_line
 
-VIEW_NAMES: dict[View, str] = {
+VIEW_NAMES = {
     "text": "Text",
     "tokens": "Tokens by source",
     "trace": "Trace: with rejected tokens and rounds",
@@ -73,7 +71,7 @@ class ChatScreen(Screen[None]):
         notice.display = bool(self.services.notice)
         yield notice
         yield Welcome(self.services, id="welcome")
-        yield Transcript(self._version, id="transcript")
+        yield Transcript(lambda turn: self.conversation.version(turn), id="transcript")
         yield Prompt(self._recall, id="prompt")
         yield JobBar(
             self.services.prepare, id="job"
@@ -90,9 +88,6 @@ class ChatScreen(Screen[None]):
     def prompt(self) -> Prompt:
         """The input."""
         return self.query_one("#prompt", Prompt)
-
-    def _version(self, turn: Turn) -> tuple[int, int]:
-        return self.conversation.version(turn)
 
     def _recall(self) -> list[str]:
         """Questions that Up walks through: those of this conversation, else the latest of any."""
@@ -282,6 +277,8 @@ class ChatScreen(Screen[None]):
 
     def action_token_view(self) -> None:
         """Show text, tokens, trace, and text again."""
+        from specdec_onnx.tui.chat.widgets.answer import VIEWS
+
         view = VIEWS[(VIEWS.index(self.transcript.view) + 1) % len(VIEWS)]
         self.transcript.set_view(view)
         self.notify(VIEW_NAMES[view], timeout=2)
@@ -315,8 +312,8 @@ class ChatScreen(Screen[None]):
         """Ask; while an answer is under way the text stays in the prompt."""
         if not self.services.engine.state.pair:
             self.notify("Choose or get one with Ctrl+O.", title="No model is open", severity="warning")
-        elif self.answering.idle():
-            await self.turns.ask(event.text)
+        elif self.answering.idle() and (answer := await self.turns.ask(event.text)) is not None:
+            await self.answering.begin(answer)
 
     @on(Prompt.ScrollAsked)
     def scroll(self, event: Prompt.ScrollAsked) -> None:

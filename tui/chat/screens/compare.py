@@ -24,7 +24,7 @@ WAITING = {"plain": "starting", "auto": "waits for plain"}
 
 
 class CompareScreen(ModalScreen[None]):
-    """Runs plain first, then speculative, on the same engine and prompt; greedy, so the texts must agree."""
+    """Answers plainly, then speculatively, with the same engine and prompt; greedy, so the texts must agree."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f5", "leave", "Close")]
 
@@ -50,7 +50,7 @@ class CompareScreen(ModalScreen[None]):
             yield Static("", id="verdict")
 
     def on_mount(self) -> None:
-        """Start with the plain side; both follow their text."""
+        """Start with the plain side; both scroll with their text."""
         for side in self.query(VerticalScroll):
             side.anchor()
         self._next()
@@ -62,7 +62,7 @@ class CompareScreen(ModalScreen[None]):
         self._engine.answer(self.replies[-1])
 
     def tick(self) -> None:
-        """Draw what has come; start the second side when the first has ended."""
+        """Draw the text so far; start the second side when the first has ended."""
         reply = self.replies[-1]
         self._draw(reply)
         if reply.reason is None:
@@ -81,7 +81,7 @@ class CompareScreen(ModalScreen[None]):
             self.query_one("#verdict", Static).update(self._overview())
 
     def _progress(self, reply: Reply) -> str:
-        """How far an answer is; the second has the length of the first, as far as anyone knows."""
+        """How far an answer is; the second is expected to be as long as the first."""
         if not reply.pieces:
             done, total = reply.reading or (0, 0)
             return f"reading the prompt: {done:,} of {total:,} tok" if total else "reading the prompt"
@@ -101,8 +101,7 @@ class CompareScreen(ModalScreen[None]):
     def action_leave(self) -> None:
         """Stop what still runs."""
         for reply in self.replies:
-            if reply.reason is None:
-                reply.cancel()
+            reply.cancel()
         self.dismiss(None)
 
 

@@ -41,8 +41,8 @@ class Turns:
                 return line[at]
         return next((turn for turn in reversed(line) if role in (None, turn.role)), None)
 
-    async def ask(self, text: str) -> None:
-        """Ask a question, or the one that was edited, and have it answered."""
+    async def ask(self, text: str) -> Turn | None:
+        """Add a question, or the one that was edited, to the conversation; the result is its empty answer."""
         conversation, question = self._screen.conversation, self.editing
         self.editing = None
         if question is None:
@@ -51,7 +51,7 @@ class Turns:
             answer = await self._change(partial(conversation.edit, question, text))
         if answer is not None:
             self._screen.prompt.fill(self._draft if question is not None else "")
-            await self._answering.begin(answer)
+        return answer
 
     async def action_regenerate(self) -> None:
         """Answer the question again, on a branch beside this answer."""
