@@ -40,8 +40,8 @@ class Transcript:
         while kept and kept[-1] in self._model.eos_token_ids:
             kept.pop()
         if continuation(self._model.tokenizer, tokens, kept) == answer:
-            said = answer if prompt.raw else Said(answer)
-            self._text, self._tokens = concat((prompt.text, said)), [*tokens, *kept]
+            text = answer if prompt.raw else Said(answer)
+            self._text, self._tokens = concat((prompt.text, text)), [*tokens, *kept]
 
 
 class Chat:

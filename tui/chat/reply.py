@@ -70,11 +70,11 @@ class Reply:
         self.reason = self.reason or self._ending or "cancelled"
 
     def fail(self, error: BaseException) -> None:
-        """End with an error; what has come stays."""
+        """End with an error; the text so far stays."""
         self.error, self.reason = error, "error"
 
     def cancel(self) -> None:
-        """Ask the engine to stop; what has come stays. An answer that has not begun ends at once."""
+        """Ask the engine to stop; the text so far stays. An answer that has not begun ends at once."""
         self.stopping = True
         if self._cancel is None:
             self.close()

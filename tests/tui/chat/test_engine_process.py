@@ -22,7 +22,7 @@ from specdec_onnx.tui.chat.engine_worker import as_message
 from specdec_onnx.tui.chat.reply import Reply
 from specdec_onnx.tui.chat.session import Request
 from specdec_onnx.tui.chat.settings import DEFAULTS
-from specdec_onnx.tui.child import AsyncChild
+from specdec_onnx.tui.child import AsyncChild, incoming
 
 pytestmark = pytest.mark.usefixtures("private_cache")
 SETTINGS = replace(DEFAULTS, max_new_tokens=24)
@@ -229,6 +229,10 @@ def test_requests_and_errors_arrive_as_they_were() -> None:
     assert Request.from_dict(json.loads(json.dumps(request.as_dict()))) == request
     assert as_message(SpecdecError("a", "b", "c")) == {"what": "a", "why": "b", "fix": "c"}
     assert as_message(KeyError("x")) == {"what": "KeyError", "why": "'x'", "fix": ""}
+
+
+def test_a_message_that_a_crash_cut_off_is_dropped() -> None:
+    assert list(incoming(['{"round": 1}\n', '{"rou'])) == [{"round": 1}]
 
 
 async def test_the_chat_goes_on_after_its_engine_crashed(tmp_path: Path, pair: Path) -> None:

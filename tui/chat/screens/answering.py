@@ -61,7 +61,7 @@ class Answering:
         screen.refresh_bars()
 
     def stop(self) -> None:
-        """End the answer within one pass; what has come stays."""
+        """End the answer within one pass; the text so far stays."""
         if self.reply is not None:
             self.reply.cancel()
 
@@ -74,7 +74,7 @@ class Answering:
             await asyncio.sleep(1 / FRAMES)
 
     def leave(self) -> None:
-        """Stop the answer and save what has come; the screen is being closed."""
+        """Stop the answer and save the text so far: the screen is being closed."""
         if self.reply is not None:
             self.reply.cancel()
             self.reply.close()
@@ -108,7 +108,7 @@ class Answering:
             await self._finish(reply)
 
     def _draw(self, reply: Reply) -> None:
-        """Draw and save what has come since the last frame."""
+        """Draw the text that is new since the last frame, and save it now and then."""
         view = self._screen.transcript.answer(reply.turn)
         if view is not None and len(reply.text) > self._drawn:
             view.write(reply.text[self._drawn :])

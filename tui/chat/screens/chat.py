@@ -107,7 +107,7 @@ class ChatScreen(Screen[None]):
         self.call_after_refresh(self._start)
 
     def on_unmount(self) -> None:
-        """Leaving mid-answer keeps what has come."""
+        """Leaving mid-answer keeps the text so far."""
         self.answering.leave()
 
     def _start(self) -> None:
@@ -202,7 +202,7 @@ class ChatScreen(Screen[None]):
         return f"reading the conversation: {done:,} of {total:,} tokens"
 
     def action_stop(self) -> None:
-        """Stop the answer and keep what has come; else leave editing; else give up a download, when pressed twice in
+        """Stop the answer and keep its text; else leave editing; else give up a download, when pressed twice in
         the prompt. Back to the prompt in any case."""
         job, at_prompt = self.query_one(JobBar), self.focused in (self.prompt, self.query_one("#job-cancel"))
         if self.answering.busy:
