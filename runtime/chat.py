@@ -1,6 +1,7 @@
 """A conversation: messages, their tokens, and the cache that stays valid between turns."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Transcript:
     """Text and tokens of the newest prompt and answer.
 
-    Encoding an answer again may give other tokens than the model chose; the cache would not match them.
+    An answer's text, encoded again, may give other tokens than the model chose; the cache would then not match.
     """
 
     def __init__(self, model: ModelFolder) -> None:
@@ -27,32 +28,34 @@ class Transcript:
         self._text, self._tokens = "", list[int]()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Tokens of a prompt; if it begins with the remembered text, that part keeps its original tokens."""
+        """Tokens of a prompt; where it begins with the remembered text, that part keeps its tokens."""
         text, size = prompt.text, len(self._text)
         if not (size and text.startswith(self._text) and same_origin(text[:size], self._text)):
             return encode(self._model, prompt)
         return [*self._tokens, *encode(self._model, prompt, size)]
 
     def remember(self, prompt: Prompt, tokens: Sequence[int], answer: str, written: Sequence[int]) -> None:
-        """Keep an answer's tokens if they spell it; after a stop string or half a character, they may not."""
+        """Keep an answer's tokens if they spell it (with a stop string or half a character they may not)."""
         kept = list(written)
         while kept and kept[-1] in self._model.eos_token_ids:
             kept.pop()
         if continuation(self._model.tokenizer, tokens, kept) == answer:
-            spoken = answer if prompt.raw else Said(answer)
-            self._text, self._tokens = concat((prompt.text, spoken)), [*tokens, *kept]
+            text = answer if prompt.raw else Said(answer)
+            self._text, self._tokens = concat((prompt.text, text)), [*tokens, *kept]
 
 
 class Chat:
     """Turns of user and assistant; each turn pays prefill only for new tokens.
 
-    `messages` may be read at any time and includes the answer so far, even if it was stopped. A question or an edit is
-    added with the answer's first step: an answer that is never read, fails or is stopped before then changes nothing.
-    An answer to an earlier state of the conversation is refused, so that no turn is lost.
+    `messages` may be read at any time and holds the answer so far, also one that was stopped. A question, or an edit of
+    one, is there from the answer's first step on: one that is never read, fails or is stopped before leaves all as it was.
+    A question asked before the conversation moved on is refused, so that no turn is lost.
+
+    `raw` is for models without a chat template: they read the messages as plain text, one paragraph each.
     """
 
-    def __init__(self, engine: "Engine", system: str | None = None) -> None:
-        self._engine, self._suffix = engine, engine.speculation.suffix()
+    def __init__(self, engine: "Engine", system: str | None = None, *, raw: bool = False) -> None:
+        self._engine, self._suffix, self._raw = engine, engine.speculation.suffix(), raw
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
         self._transcript = Transcript(engine.pair.target)
         self._cancel: Callable[[], None] = lambda: None
@@ -62,54 +65,80 @@ class Chat:
 
         Raises SpecdecError, with the counts, when the conversation no longer fits the context; it is then unchanged.
         """
-        return self._answer([*self.messages, {"role": "user", "content": text}], **options)
+        return self.answer([*self.messages, {"role": "user", "content": text}], **options)
 
     def regenerate(self, **options: Any) -> Stream:
-        """Replace the last answer by a new one."""
-        return self._answer(self.messages[: self._last("user") + 1], **options)
+        """Drop the last answer and stream another one."""
+        return self.answer(self.messages[: self._last("user") + 1], **options)
+
+    def resume(self, **options: Any) -> Stream:
+        """Continue the last answer, which was stopped or reached a limit; streams the new part."""
+        if self._last("assistant") != len(self.messages) - 1:
+            raise SpecdecError("there is no answer to continue", "the last message is not an answer")
+        return self.answer(self.messages[:-1], partial=self.messages[-1]["content"], **options)
 
     def edit(self, index: int, text: str, **options: Any) -> Stream:
         """Replace the user message at `index`, delete what came after it and stream a new answer."""
         if not 0 <= index < len(self.messages) or self.messages[index]["role"] != "user":
             raise SpecdecError(f"message {index} cannot be edited", "it is not a message of the user")
-        return self._answer([*self.messages[:index], {"role": "user", "content": text}], **options)
+        return self.answer([*self.messages[:index], {"role": "user", "content": text}], **options)
+
+    def answer(self, messages: Sequence[Message], *, partial: str = "", **options: Any) -> Stream:
+        """Make `messages` the conversation and stream an answer to them.
+
+        Args:
+            messages: What the model reads, oldest first.
+            partial: The beginning of the answer, which is continued.
+            options: What `Engine.stream` takes.
+        """
+        for message in messages:
+            require_text(message["content"], f"the {message['role']}'s message")
+        require_text(partial, "the answer so far")
+        prompt = self._prompt(messages, partial)
+        tokens = self._transcript.encode(prompt)
+        steps = self._engine.stream(tokens, suffix=self._suffix, **options)
+        self._cancel = steps.cancel
+        before = [dict(message) for message in self.messages]
+        answer = {"role": "assistant", "content": partial}
+        return steps.through(self._recorded(steps, before, [*messages, answer], prompt))
+
+    def fork(self) -> "Chat":
+        """A copy that starts without drafts from this conversation's answers; this one never sees what it is asked."""
+        twin = Chat(self._engine, raw=self._raw)
+        twin.messages = [dict(message) for message in self.messages]
+        twin._transcript = copy(self._transcript)
+        return twin
 
     def cancel(self) -> None:
         """End the answer requested last in this conversation, and no other; may be called from any thread."""
         self._cancel()
 
-    def _answer(self, messages: list[Message], **options: Any) -> Stream:
-        for message in messages:
-            require_text(message["content"], f"the {message['role']}'s message")
-        prompt = chat_prompt(self._engine.pair.target, messages)
-        tokens = self._transcript.encode(prompt)
-        steps = self._engine.stream(tokens, suffix=self._suffix, **options)
-        self._cancel = steps.cancel
-        before = [dict(message) for message in self.messages]
-        return steps.through(self._record(steps, before, messages, prompt, tokens))
+    def _prompt(self, messages: Sequence[Message], partial: str) -> Prompt:
+        if self._raw:
+            return Prompt("\n\n".join([*(message["content"] for message in messages), partial]), raw=True)
+        return chat_prompt(self._engine.pair.target, messages, partial=partial)
 
-    def _record(
-        self, steps: Stream, before: list[Message], asked: list[Message], prompt: Prompt, tokens: list[int]
-    ) -> Steps:
-        message, written = {"role": "assistant", "content": ""}, list[int]()
+    def _recorded(self, steps: Stream, before: list[Message], after: list[Message], prompt: Prompt) -> Steps:
+        """The answer's steps; `after`, whose last message is the answer, becomes the conversation with the first."""
+        answer, begun = after[-1], False
         self._check_unchanged(before)
         try:
             for step in steps:
-                if not written and step.finish_reason != "cancelled":
+                if not begun and step.finish_reason != "cancelled":
                     self._check_unchanged(before)
-                    self.messages = [*asked, message]
-                message["content"] += step.text
-                written.extend(step.tokens)
+                    self.messages, begun = after, True
+                answer["content"] += step.text
                 yield step
         finally:
-            if written and self.messages[-1:] and self.messages[-1] is message:
-                self._transcript.remember(prompt, tokens, message["content"], written)
+            if begun and self.messages[-1:] and self.messages[-1] is answer:
+                result = steps.result
+                self._transcript.remember(prompt, result.prompt, result.text, result.tokens)
 
     def _check_unchanged(self, before: list[Message]) -> None:
         if self.messages != before:
             raise SpecdecError(
-                "the conversation has changed",
-                "another message was answered after this one was sent",
+                "the conversation has moved on",
+                "another message was answered since this one was sent",
                 "send it again",
             )
 

@@ -34,9 +34,9 @@ def waited_for_a_core() -> float:
 
 def phase(app: ChatApp) -> str:
     """What the chat is at."""
-    reply = screen_of(app).reply
+    reply = screen_of(app).answering.reply
     if reply is None:
-        return "loading" if app.services.host.state.loading else "idle"
+        return "loading" if app.services.engine.state.loading else "idle"
     return "answering" if reply.rounds else "reading"
 
 
@@ -54,13 +54,13 @@ async def watch(app: ChatApp, gaps: dict[str, list[tuple[float, float, float]]])
 async def answer(app: ChatApp, pilot: Pilot[None], tokens: int) -> None:
     """Ask two questions: the first answer's widgets are the first of their kind."""
     screen = screen_of(app)
-    await until(lambda: app.services.host.state.session, PATIENCE)
+    await until(lambda: app.services.engine.state.session, PATIENCE)
     screen.conversation.settings = replace(screen.conversation.settings, max_new_tokens=tokens)
     for question in (QUESTION, "Now in C."):
         screen.prompt.fill(question)
         await pilot.press("enter")
-        await until(lambda: screen.busy)
-        await until(lambda: not screen.busy, PATIENCE)
+        await until(lambda: screen.answering.busy)
+        await until(lambda: not screen.answering.busy, PATIENCE)
         await asyncio.sleep(0.3)
 
 

@@ -43,15 +43,15 @@ def save(app: ChatApp, name: str) -> None:
 async def take(app: ChatApp, pilot: Pilot[None]) -> None:
     """Ask, watch, look at the tokens, compare."""
     screen = screen_of(app)
-    await until(lambda: app.services.host.state.session, PATIENCE)
+    await until(lambda: app.services.engine.state.session, PATIENCE)
     screen.prompt.fill(QUESTION)
     await pilot.pause(0.3)
     save(app, "1-question")
     await pilot.press("enter")
-    await until(lambda: screen.reply and sum(screen.reply.rounds) > 60, PATIENCE)
+    await until(lambda: screen.answering.reply and sum(screen.answering.reply.rounds) > 60, PATIENCE)
     await pilot.pause(0.3)
     save(app, "2-answering")
-    await until(lambda: not screen.busy, PATIENCE)
+    await until(lambda: not screen.answering.busy, PATIENCE)
     await idle(app)
     await pilot.pause(0.5)
     save(app, "3-answer")

@@ -1,5 +1,7 @@
-"""A process of ours that a command starts and talks with; the other end is in `specdec_onnx.tui.child`."""
+"""JSON lines between a command and a process that it starts: first the started process's end, then the command's,
+once for a command that waits and once for an event loop."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,9 +10,10 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, TextIO
+from typing import IO, Any, Self, TextIO
+
+LONGEST_LINE = 1 << 26
+"""Bytes of a message that an event loop can still read."""
 
 
 def open_channel() -> TextIO:
@@ -24,80 +27,123 @@ def open_channel() -> TextIO:
     return channel
 
 
-def say(channel: TextIO, message: Mapping[str, Any]) -> None:
+def say(channel: IO[str], message: Mapping[str, Any]) -> None:
     """Send one message."""
     print(json.dumps(message), file=channel, flush=True)
 
 
 def incoming(pipe: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The messages that come through a pipe, until it is closed."""
-    return map(json.loads, pipe)
+    """The messages that come through a pipe, until it is closed; one that was cut off is dropped."""
+    return (json.loads(line) for line in pipe if line.endswith("\n"))
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """The first line of an exception's message."""
     return (str(error).strip() or repr(error)).splitlines()[0]
 
 
-def last_words(said: TextIO, code: int) -> str:
-    """Why a process ended: the last line that it wrote to `said`, else its exit code or signal."""
-    said.seek(0)
-    lines = [line for line in said.read().splitlines() if line.strip()]
-    if code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
-    return lines[-1].strip() if lines else f"its process ended with code {code}"
-
-
 class Child:
-    """JSON lines each way: `hear` gives what it says, `tell` may be called from any thread."""
+    """A started process and a command that waits for its answers."""
 
     def __init__(self, module: str) -> None:
-        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - lives as long as the process
-        # -P: nothing is imported from the folder that one happens to be in.
+        self._stderr = _errors_file()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            _command(module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             text=True,
             encoding="utf-8",
         )
         assert self.process.stdin and self.process.stdout
         self._input, self._output = self.process.stdin, self.process.stdout
         self._messages = incoming(self._output)
-        self._outgoing = SimpleQueue[str | None]()
-        Thread(target=self._write, daemon=True).start()
-
-    def _write(self) -> None:
-        with suppress(OSError):  # that the process has ended shows when it is listened to
-            while (line := self._outgoing.get()) is not None:
-                print(line, file=self._input, flush=True)
-        with suppress(OSError):
-            self._input.close()
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Send a message; never waits for a process that doesn't read."""
-        self._outgoing.put(json.dumps(message))
+        """Send a message; that the process has ended shows in `hear`."""
+        with suppress(OSError):
+            say(self._input, message)
 
     def hear(self) -> dict[str, Any] | None:
-        """The next message; None when the process has ended."""
+        """Wait for the next message; None when the process has ended."""
         return next(self._messages, None)
+
+    def last_words(self) -> str:
+        """Why it ended."""
+        return _last_words(self._stderr, self.process.wait())
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.kill()
+        self.process.wait()
+        with suppress(OSError):
+            self._input.close()
+        self._output.close()
+        self._stderr.close()
+
+
+class AsyncChild:
+    """A started process and an event loop, which never waits for a process that hangs."""
+
+    def __init__(self, process: asyncio.subprocess.Process, stderr: TextIO) -> None:
+        assert process.stdin and process.stdout
+        self.process, self._stderr = process, stderr
+        self._input, self._output = process.stdin, process.stdout
+
+    @classmethod
+    async def start(cls, module: str) -> Self:
+        """Run a module in a process of its own."""
+        stderr, pipe = _errors_file(), subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *_command(module), stdin=pipe, stdout=pipe, stderr=stderr, limit=LONGEST_LINE
+        )
+        return cls(process, stderr)
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Send a message as soon as the process reads."""
+        self._input.write(f"{json.dumps(message)}\n".encode())
+
+    async def hear(self) -> dict[str, Any] | None:
+        """The next message; None when the process has ended."""
+        line = await self._output.readline()
+        return json.loads(line) if line.endswith(b"\n") else None
 
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
-        return self.process.poll() is None
+        return self.process.returncode is None
 
-    def last_words(self) -> str:
+    async def last_words(self) -> str:
         """Why it ended."""
-        return last_words(self._said, self.process.wait())
+        return _last_words(self._stderr, await self.process.wait())
 
-    def close(self, patience: float = 0.0) -> None:
-        """Close its input and wait so many seconds for it to end of itself; then end it."""
-        self._outgoing.put(None)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(patience)
-        self.process.kill()
-        self.process.wait()
-        self._output.close()
-        self._said.close()
+    async def close(self, patience: float = 0.0) -> None:
+        """Close its input and wait this many seconds for it to end by itself; then end it."""
+        self._input.close()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self.process.wait()
+        finally:  # also when whoever closes it is cancelled
+            with suppress(ProcessLookupError):
+                self.process.kill()
+        await self.process.wait()
+        self._stderr.close()
+
+
+def _command(module: str) -> list[str]:
+    # -P: nothing is imported from the folder that one happens to be in.
+    return [sys.executable, "-P", "-m", module]
+
+
+def _errors_file() -> TextIO:
+    return tempfile.TemporaryFile("w+", errors="replace")
+
+
+def _last_words(stderr: TextIO, code: int) -> str:
+    """Why a process ended: the signal, else the last line that it wrote to `stderr`, else its exit code."""
+    if code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}"
+    stderr.seek(0)
+    lines = [line for line in stderr.read().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else f"its process ended with code {code}"

@@ -1,6 +1,6 @@
 """Conversations: each turn pays for new tokens only, and nothing said is lost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.generate import Step
 from specdec_onnx.runtime.model.decoder import Decoder
 
 
@@ -123,3 +124,35 @@ def test_what_is_sent_forges_no_turns(engine: Engine) -> None:
     list(chat.send("<|im_end|>", max_new_tokens=8))
     assert engine.last.prompt.count(start or -1) == 5
     assert engine.last.statistics.cached_prompt_tokens > 40
+
+
+def test_a_resumed_answer_ends_where_one_answer_would_have(engine: Engine) -> None:
+    def said(steps: Iterable[Step]) -> str:
+        return "".join(step.text for step in steps)
+
+    whole = said(engine.chat().send("count", max_new_tokens=24))
+    chat = engine.chat()
+    with pytest.raises(SpecdecError, match="nothing to answer"):
+        chat.resume()
+    assert whole == said(chat.send("count", max_new_tokens=10)) + said(chat.resume(max_new_tokens=14))
+    assert chat.messages[1:] == [{"role": "assistant", "content": whole}]
+    assert engine.last.statistics.cached_prompt_tokens == engine.last.statistics.prompt_tokens - 1
+
+
+def test_an_answer_to_given_messages_becomes_the_conversation(engine: Engine) -> None:
+    chat, given = engine.chat(), [{"role": "user", "content": "one"}]
+    steps = chat.answer(given, partial="so ", max_new_tokens=4)
+    assert chat.messages == []
+    text = "".join(step.text for step in steps)
+    assert chat.messages == [*given, {"role": "assistant", "content": "so " + text}]
+
+
+def test_a_fork_leaves_the_conversation_alone(engine: Engine) -> None:
+    chat = engine.chat()
+    list(chat.send("one", max_new_tokens=8))
+    before, fork = [dict(message) for message in chat.messages], chat.fork()
+    list(fork.send("two", max_new_tokens=8))
+    assert chat.messages == before and fork.messages[:2] == before and len(fork.messages) == 4
+    assert engine.last.statistics.cached_prompt_tokens > 8, "it knows the answer's tokens"
+    list(chat.send("three", max_new_tokens=8))
+    assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["one", "three"]

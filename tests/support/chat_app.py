@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.tui.chat.app import ChatApp
-from specdec_onnx.tui.chat.engine_client import Host
+from specdec_onnx.tui.chat.engine_client import EngineClient
 from specdec_onnx.tui.chat.history.store import Recorder, Store
+from specdec_onnx.tui.chat.reply import Reply
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
 from specdec_onnx.tui.chat.services import Preparer, Services
-from specdec_onnx.tui.chat.session import Opener, Session
+from specdec_onnx.tui.chat.session import Opener, Request, Session
 from specdec_onnx.tui.chat.settings import Preferences
 
 
@@ -23,7 +25,7 @@ def chat_app(
     home: Path,
     session: Session | None = None,
     *,
-    opener: Opener | None = None,
+    opener: Callable[..., Any] | None = None,
     prepare: Preparer = no_work,
     notice: str = "",
     open_latest: bool = False,
@@ -35,15 +37,35 @@ def chat_app(
         folder.mkdir(parents=True, exist_ok=True)
         pairs = [folder]
     store = Store(home / "history.sqlite3")
-    host = Host(opener or (lambda pair, device, on_measure: session))  # type: ignore[arg-type, return-value]
+    client = EngineClient(eventually(opener or (lambda pair, device, on_measure: session)))
     preferences = Preferences(theme="textual-dark")
-    services = Services(host, store, Recorder(store), preferences, prepare, pairs, notice)
+    services = Services(client, store, Recorder(store), preferences, prepare, pairs, notice)
     return ChatApp(services, open_latest=open_latest)
+
+
+def eventually(opener: Callable[..., Any]) -> Opener:
+    """The same opener, which may give a session at once."""
+
+    async def opened(pair: str, device: str, on_measure: Callable[[], None]) -> Session:
+        result = opener(pair, device, on_measure)
+        return await result if isawaitable(result) else result
+
+    return opened
 
 
 def screen_of(app: ChatApp) -> ChatScreen:
     """The chat screen, whatever lies above it."""
     return next(screen for screen in app.screen_stack if isinstance(screen, ChatScreen))
+
+
+async def reply_of(session: Session, request: Request) -> Reply:
+    """A whole answer of a session."""
+    reply = Reply(1, request)
+    reply.begin(session.cancel)
+    async for round_ in session.reply(request, reply.read):
+        reply.take(round_)
+    reply.end(session.statistics())
+    return reply
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
@@ -57,14 +79,14 @@ async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
 
 async def idle(app: ChatApp) -> None:
     """Wait until no answer is under way and everything is drawn."""
-    await until(lambda: not screen_of(app).busy)
+    await until(lambda: not screen_of(app).answering.busy)
     await asyncio.sleep(0.05)
 
 
 async def ask(app: ChatApp, text: str = "Question") -> ChatScreen:
     """Send a question once the pair is ready or failed; its answer may be under way or complete on return."""
     screen = screen_of(app)
-    await until(lambda: app.services.host.state.session or app.services.host.state.error)
+    await until(lambda: app.services.engine.state.session or app.services.engine.state.error)
     before = len(screen.conversation.line)
     screen.prompt.fill(text)
     screen.prompt._submit()
@@ -83,5 +105,5 @@ async def answered(app: ChatApp, *questions: str) -> ChatScreen:
 async def under_way(app: ChatApp, rounds: int = 2, text: str = "Question") -> ChatScreen:
     """Ask, and wait until so many rounds of the answer have been drawn."""
     screen = await ask(app, text)
-    await until(lambda: screen.reply and len(screen.reply.rounds) >= rounds)
+    await until(lambda: screen.answering.reply and len(screen.answering.reply.rounds) >= rounds)
     return screen

@@ -1,11 +1,10 @@
 """A session that says what it was told to, in rounds with known sources, at a pace the test controls."""
 
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from specdec_onnx.tui.chat.session import Piece, Progress, Request, Round, Source
+from specdec_onnx.tui.chat.session import OnProgress, Piece, Request, Round, Source
 
 SOURCES: tuple[Source, ...] = ("suffix", "draft", "draft")
 
@@ -14,6 +13,7 @@ class ScriptedSession:
     """Each word is a token; rounds of `width` words, the last word of each from the target."""
 
     name, about, exactness, device = "scripted-pair", "w8a8 + int4 · cpu", "bit-identical", "cpu"
+    running = True
 
     def __init__(
         self,
@@ -28,15 +28,15 @@ class ScriptedSession:
         self.modes, self.context = modes, context
         self.requests: list[Request] = []
         self.closed = False
-        self.go_on = threading.Event()
+        self.go_on = asyncio.Event()
         self._answers, self._pause, self._width, self._hold = list(answers), pause, width, hold_after
-        self._stop = threading.Event()
+        self._stopped = False
         self._counts: dict[str, Any] = {}
 
-    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
+    async def reply(self, request: Request, on_progress: OnProgress) -> AsyncIterator[Round]:
         """The next answer of the script; the last one is repeated for ever."""
         self.requests.append(request)
-        self._stop.clear()
+        self._stopped = False
         text = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if request.partial and text.startswith(request.partial):
             text = text[len(request.partial) :]
@@ -44,17 +44,14 @@ class ScriptedSession:
         prompt = sum(len(message["content"].split()) for message in request.messages)
         self._counts = {"prompt_tokens": prompt, "new_tokens": len(words), "decode_tokens_per_second": 42.0}
         self._counts |= {"time_to_first_token_ms": 300.0, "seconds": 1.0 if request.mode == "plain" else 0.5}
-        progress(prompt, prompt)
+        on_progress(prompt, prompt)
         width = 1 if request.mode == "plain" else self._width
-        yield from self._rounds([words[at : at + width] for at in range(0, len(words), width)], width)
-
-    def _rounds(self, rounds: list[list[str]], width: int) -> Iterator[Round]:
-        drafted = accepted = 0
+        rounds, drafted, accepted = [words[at : at + width] for at in range(0, len(words), width)], 0, 0
         for number, words in enumerate(rounds):
             if number == self._hold:
-                self.go_on.wait(10)
-            time.sleep(self._pause)
-            if self._stop.is_set():
+                await asyncio.wait_for(self.go_on.wait(), 60)
+            await asyncio.sleep(self._pause)
+            if self._stopped:
                 yield Round("", (), "cancelled")
                 return
             pieces = made(words, width)
@@ -70,10 +67,10 @@ class ScriptedSession:
 
     def cancel(self) -> None:
         """End before the next round; a held answer is let go."""
-        self._stop.set()
+        self._stopped = True
         self.go_on.set()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Note it."""
         self.closed = True
 

@@ -1,6 +1,6 @@
-"""What a screen shows, as text, against a file that was looked at and committed.
+"""Compare the text of a screen with a file that was reviewed and committed.
 
-`SPECDEC_UPDATE_SNAPSHOTS=1 pytest tests/tui/test_chat_screens.py` writes the files anew.
+`SPECDEC_UPDATE_SNAPSHOTS=1 pytest tests/tui/chat/test_screens.py` rewrites the files.
 """
 
 import os
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent.parent / "tui" / "chat" / "screens"
 
 
 def screen_text(app: App[None]) -> str:
-    """The characters on the screen, line by line, without trailing blanks."""
+    """Return the characters on the screen, line by line, without trailing blanks."""
     width, height = app.size
     console = Console(width=width, height=height, file=StringIO(), force_terminal=True, record=True)
     update = app.screen._compositor.render_update(full=True)
@@ -24,7 +24,7 @@ def screen_text(app: App[None]) -> str:
 
 
 def assert_looks_like(app: App[None], name: str) -> None:
-    """Compare with the committed file, or write it when asked to."""
+    """Compare with the committed file, or write it if told to."""
     file = FOLDER / f"{name}-{app.size.width}x{app.size.height}.txt"
     shown = screen_text(app)
     if os.environ.get("SPECDEC_UPDATE_SNAPSHOTS"):

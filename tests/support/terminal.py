@@ -11,10 +11,10 @@ import sys
 from support.scripted_engine import ScriptedEngine
 from specdec_onnx.runtime import engine
 from specdec_onnx.tui.cli import main as cli
-from specdec_onnx.tui.chat import inventory as prepare
+from specdec_onnx.tui import prepare
 scripted = ScriptedEngine()
 engine.load = lambda path, **options: scripted
-prepare.prepare = lambda name: name
+prepare.prepared_pair = lambda name: name
 {setup}
 sys.exit(cli.main(sys.argv[1:]))
 """

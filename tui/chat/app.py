@@ -13,8 +13,8 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from specdec_onnx.models.text import on_one_line, printable
+from specdec_onnx.tui.chat.keys import COMMANDS
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
-from specdec_onnx.tui.chat.screens.keys import COMMANDS
 from specdec_onnx.tui.chat.services import Services
 from specdec_onnx.tui.chat.settings import Settings, preferences_path
 
@@ -25,7 +25,7 @@ DEFAULT_THEME, ANSI_THEME = "textual-dark", "ansi-dark"
 
 
 class ChatApp(App[None]):
-    """Themes, palette and the end; everything else is on the screens."""
+    """Themes, palette and quitting; everything else is on the screens."""
 
     TITLE = "specdec"
     HORIZONTAL_BREAKPOINTS, VERTICAL_BREAKPOINTS = WIDTHS, HEIGHTS
@@ -38,7 +38,7 @@ class ChatApp(App[None]):
         self._open_latest = open_latest
 
     def get_default_screen(self) -> Screen[None]:
-        """The chat is all there is at first."""
+        """The chat is the only screen at first."""
         return ChatScreen(self.services, Settings(device=self._device))
 
     def get_driver_class(self) -> type[Driver]:
@@ -50,7 +50,7 @@ class ChatApp(App[None]):
         return driver
 
     def on_mount(self) -> None:
-        """Take the theme of last time; with 16 colours, the terminal's own."""
+        """Restore the theme; with 16 colours, the default is the terminal's own."""
         fitting = ANSI_THEME if self.console.color_system in FEW_COLOURS else DEFAULT_THEME
         chosen = self.services.preferences.theme
         self.theme = chosen if chosen in self.available_themes else fitting
@@ -58,7 +58,7 @@ class ChatApp(App[None]):
         if self._open_latest and (latest := self.services.store.latest()) is not None:
             screen = self.screen
             assert isinstance(screen, ChatScreen)
-            self.call_after_refresh(screen.open_conversation, latest.id)
+            self.call_after_refresh(screen.conversations.open, latest.id)
 
     def _remember_theme(self, theme: str) -> None:
         self.services.preferences.theme = theme
@@ -72,7 +72,7 @@ class ChatApp(App[None]):
         timeout: float | None = None,
         markup: bool = True,
     ) -> None:
-        """Show a message; what it quotes can't reach the terminal as a command."""
+        """Show a message; text that it quotes can't reach the terminal as a command."""
         super().notify(
             printable(message),
             title=on_one_line(title),
@@ -82,7 +82,7 @@ class ChatApp(App[None]):
         )
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Every action of the chat, then Textual's own but those that ours replace."""
+        """Every action of the chat, then Textual's own except those that ours replace."""
         if isinstance(screen, ChatScreen):
             for command in COMMANDS:
                 yield SystemCommand(command.label, command.help, partial(screen.run_action, command.action))
@@ -91,16 +91,16 @@ class ChatApp(App[None]):
                 yield own
 
     async def action_quit(self) -> None:
-        """Put the answer under way away before the screens close."""
+        """Put away the answer under way before the screens close."""
         for screen in self.screen_stack:
             if isinstance(screen, ChatScreen):
-                await screen.end_answer()
+                await screen.answering.end()
         self.exit()
 
-    def on_unmount(self) -> None:
-        """The screens are gone by now: keep the preferences and let go of the rest."""
+    async def on_unmount(self) -> None:
+        """The screens are gone by now: keep the preferences and end the rest."""
         self.services.preferences.save(preferences_path())
-        self.services.stop()
+        await self.services.stop()
 
 
 def _lenient_decoder(encoding: str) -> partial[codecs.IncrementalDecoder]:

@@ -12,7 +12,7 @@ PORTS = range(1, 65536)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the chat until it is left."""
+    """Run the chat until the user quits."""
     if args.port not in PORTS:
         raise SpecdecError(
             f"there is no port {args.port}", fix=f"choose a --port from {PORTS[0]} to {PORTS[-1]}"
@@ -24,8 +24,8 @@ def _chat(args: argparse.Namespace) -> int:
     from specdec_onnx.models.pair import locate
     from specdec_onnx.tui.chat.app import ChatApp
     from specdec_onnx.tui.chat.engine_client import open_process
-    from specdec_onnx.tui.chat.inventory import get_pair
     from specdec_onnx.tui.chat.services import Services
+    from specdec_onnx.tui.prepare import prepare_pair
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()) and not _inside_server():
         raise SpecdecError(
@@ -33,7 +33,7 @@ def _chat(args: argparse.Namespace) -> int:
         )
     pairs = [] if args.pair is None else [locate(args.pair)]
     opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
-    services = Services.start(opener, get_pair)
+    services = Services.start(opener, prepare_pair)
     services.extra_pairs = pairs
     app = ChatApp(services, device=args.device, open_latest=args.latest)
     app.run()
@@ -41,7 +41,7 @@ def _chat(args: argparse.Namespace) -> int:
 
 
 def _inside_server() -> bool:
-    """textual-serve talks to the app through pipes and says so in the environment."""
+    """textual-serve talks to the app through pipes and sets a variable in its environment."""
     import os
 
     return bool(os.environ.get("TEXTUAL_DRIVER"))
@@ -55,7 +55,7 @@ def _serve(args: argparse.Namespace) -> int:
             "--serve needs the package textual-serve", str(error), "pip install 'specdec-onnx[tui]'"
         ) from error
     try:
-        _check_free(args.host, args.port)  # the server itself finds out after it has said that it serves
+        _check_free(args.host, args.port)  # the server itself notices only after it has announced its address
         Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
     except OSError as error:
         raise SpecdecError(

@@ -1,10 +1,10 @@
-"""The open conversation: its shown branch, and the changes a reader can make to it."""
+"""The open conversation: the branch on the screen, and the changes a user can make to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specdec_onnx.tui.chat.history.store import Conversation, Store, Turn, gone, remove, siblings, switch
-from specdec_onnx.tui.chat.session import Message
+from specdec_onnx.tui.chat.history.store import Conversation, Store, Turn, deleted_elsewhere
+from specdec_onnx.tui.chat.session import Message, Request
 from specdec_onnx.tui.chat.settings import Settings
 
 TITLE_LENGTH = 60
@@ -24,10 +24,10 @@ class OpenConversation:
     @classmethod
     def load(cls, store: Store, name: str) -> "OpenConversation | None":
         """Open a stored conversation at its head."""
-        if (found := store.conversation(name)) is None:
+        if (stored := store.conversation(name)) is None:
             return None
-        settings = Settings.from_dict(found.settings)
-        return cls(store, settings, found.model, found, store.line(found.head))
+        settings = Settings.from_dict(stored.settings)
+        return cls(store, settings, stored.model, stored, store.branch(stored.head))
 
     @property
     def title(self) -> str:
@@ -43,19 +43,19 @@ class OpenConversation:
         """Read the shown branch again."""
         if self.stored is not None:
             self.stored = self.store.conversation(self.stored.id)
-        self.line = self.store.line(self.stored.head) if self.stored else []
+        self.line = self.store.branch(self.stored.head) if self.stored else []
 
     def ask(self, text: str) -> Turn:
         """Add a question and an empty answer; the result is the answer."""
-        name = self._stored(text).id
+        name = self._ensure_stored(text).id
         asked = self.store.add(name, self.head.id if self.head else None, "user", text)
         return self._answer(asked)
 
     def again(self, answer: Turn) -> Turn:
-        """A new answer beside `answer`."""
+        """Add a new answer beside `answer`."""
         question = self.store.turn(answer.parent) if answer.parent is not None else None
         if question is None:
-            raise gone()
+            raise deleted_elsewhere()
         return self._answer(question)
 
     def edit(self, question: Turn, text: str) -> Turn:
@@ -64,19 +64,19 @@ class OpenConversation:
 
     def remove(self, turn: Turn) -> None:
         """Delete a turn and what followed it on this branch."""
-        remove(self.store, turn)
+        self.store.delete_turn(turn)
         self.reload()
 
     def switch(self, turn: Turn, offset: int) -> bool:
         """Show the branch before or after the one through `turn`."""
-        moved = switch(self.store, turn, offset)
+        moved = self.store.switch(turn, offset)
         self.reload()
         return moved
 
-    def place(self, turn: Turn) -> tuple[int, int]:
-        """(which of its siblings it is, counted from 1; how many there are)."""
-        choices = siblings(self.store, turn)
-        return (choices.index(turn.id) + 1, len(choices)) if turn.id in choices else (1, 1)
+    def version(self, turn: Turn) -> tuple[int, int]:
+        """(its number among its siblings, from 1; how many there are)."""
+        versions = self.store.siblings(turn)
+        return (versions.index(turn.id) + 1, len(versions)) if turn.id in versions else (1, 1)
 
     def configure(self, settings: Settings, model: str) -> None:
         """Set what this conversation runs with."""
@@ -85,39 +85,45 @@ class OpenConversation:
             self.store.configure(self.stored.id, model, settings.as_dict())
 
     def rename(self, title: str) -> None:
-        """Give it another title."""
+        """Change the title."""
         if self.stored is not None and title.strip():
             self.store.rename(self.stored.id, title.strip())
             self.stored = self.store.conversation(self.stored.id)
 
-    def messages(self, answer: Turn) -> list[Message]:
-        """What the model is given to write `answer`: the system prompt and the turns before it."""
-        return messages(self.settings.system, self.store.line(answer.parent))
+    @property
+    def mode(self) -> str:
+        """How the next answer is decoded."""
+        return "auto" if self.settings.speculate else "plain"
+
+    def request(self, answer: Turn, partial: str = "") -> Request:
+        """What the engine needs to write `answer`, from `partial` on."""
+        line = messages(self.settings.system, self.store.branch(answer.parent))
+        return Request(line, self.settings, self.mode, partial, answer.conversation)
 
     def _answer(self, question: Turn) -> Turn:
         answer = self.store.add(question.conversation, question.id, "assistant")
         self.reload()
         return answer
 
-    def _stored(self, first: str) -> Conversation:
+    def _ensure_stored(self, first: str) -> Conversation:
         if self.stored is None:
-            self.stored = self.store.create(titled(first), self.model, self.settings.as_dict())
+            self.stored = self.store.create(title_of(first), self.model, self.settings.as_dict())
         return self.stored
 
 
 def messages(system: str, line: Sequence[Turn]) -> list[Message]:
     """Chat messages of a branch; where an answer has no text, the questions around it become one."""
-    made: list[Message] = [{"role": "system", "content": system}] if system.strip() else []
+    branch: list[Message] = [{"role": "system", "content": system}] if system.strip() else []
     for turn in line:
-        if made and turn.text and made[-1]["role"] == turn.role:
-            made[-1]["content"] += f"\n\n{turn.text}"
+        if branch and turn.text and branch[-1]["role"] == turn.role:
+            branch[-1]["content"] += f"\n\n{turn.text}"
         elif turn.text:
-            made.append({"role": turn.role, "content": turn.text})
-    return made
+            branch.append({"role": turn.role, "content": turn.text})
+    return branch
 
 
-def titled(question: str) -> str:
-    """A title from the first question: its first line, cut at a word."""
+def title_of(question: str) -> str:
+    """A title from a question: its first line, cut at a word."""
     line = next((part.strip() for part in question.splitlines() if part.strip()), UNTITLED)
     if len(line) <= TITLE_LENGTH:
         return line

@@ -1,84 +1,166 @@
-"""The engine in a process of its own, so that the screen never waits for it: reading a tokenizer holds Python's lock
-for half a second, and a driver that crashes takes its process along."""
+"""The chat's way to the engine. It runs in a process of its own: reading a tokenizer holds Python's lock for half a
+second, which would stop the screen, and a driver that crashes takes its process along."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.courtesy import set_modules_aside, short_collections
 from specdec_onnx.tui.chat.reply import Reply
-from specdec_onnx.tui.chat.session import Opener, Piece, Progress, Request, Round, Session
-from specdec_onnx.tui.child import Child
+from specdec_onnx.tui.chat.session import OnProgress, Opener, Piece, Request, Round, Session
+from specdec_onnx.tui.child import AsyncChild
 
-_CHILD = "specdec_onnx.tui.chat.engine_worker"
+WORKER = "specdec_onnx.tui.chat.engine_worker"
 PATIENCE = 1.0
+"""Seconds that a process is given to end by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """Which pair is open: `session` when it is ready, `error` when loading failed, neither while it loads."""
+
+    pair: str = ""
+    device: str = "cpu"
+    session: Session | None = None
+    error: BaseException | None = None
+    measuring: bool = False
+    """Loading takes longer: what passes cost on this machine isn't known yet."""
+
+    @property
+    def loading(self) -> bool:
+        """A pair was chosen and is neither ready nor failed."""
+        return bool(self.pair) and self.session is None and self.error is None
+
+    @property
+    def label(self) -> str:
+        """The pair's own name, or its folder's before it is loaded."""
+        return self.session.name if self.session else Path(self.pair).name
+
+
+class EngineClient:
+    """Holds one loaded pair and has it answer, one reply at a time; `changed` is called when `state` changes."""
+
+    def __init__(self, opener: Opener, changed: Callable[[], None] = lambda: None) -> None:
+        self.state = State()
+        self.changed = changed
+        self._opener = opener
+        self._session: Session | None = None
+        self._in_use = asyncio.Lock()
+        self._loading: asyncio.Task[None] | None = None
+        self._answers: set[asyncio.Task[None]] = set()
+
+    def open(self, pair: str, device: str = "cpu") -> None:
+        """Load a pair, unless it is loaded or loading, once the answer under way has ended; frees the one before."""
+        if (self.state.pair, self.state.device) != (pair, device) or self.state.error is not None:
+            self._load(pair, device)
+
+    def answer(self, reply: Reply) -> None:
+        """Fill `reply` once the pair is ready and earlier answers have ended.
+
+        A pair that could not be loaded, or whose process has ended, is loaded again.
+        """
+        session = self.state.session
+        if self.state.error is not None or (session is not None and not session.running):
+            self._load(self.state.pair, self.state.device)
+        task = asyncio.create_task(self._answer(reply))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def stop(self) -> None:
+        """Give up what is loading or answering, and free the pair."""
+        tasks = [task for task in (self._loading, *self._answers) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._free()
+
+    def _load(self, pair: str, device: str) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        self._set(State(pair, device))
+        self._loading = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        async with self._in_use:
+            await self._free()
+            wanted = self.state
+            try:
+                session = await self._opener(
+                    wanted.pair, wanted.device, lambda: self._set(replace(wanted, measuring=True))
+                )
+            except Exception as error:  # noqa: BLE001 - shown on the screen; the chat stays usable
+                self._set(replace(wanted, error=error))
+                return
+            self._session = session
+            set_modules_aside()
+            self._set(replace(wanted, session=session))
+
+    async def _answer(self, reply: Reply) -> None:
+        while self.state.loading and self._loading is not None:
+            await asyncio.wait([self._loading])
+        async with self._in_use:
+            if reply.reason is not None:  # stopped before it began
+                return
+            session = self._session
+            if session is None:
+                reply.fail(
+                    self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O.")
+                )
+                return
+            reply.begin(session.cancel)
+            try:
+                with short_collections:
+                    async for round_ in session.reply(reply.request, reply.read):
+                        reply.take(round_)
+                reply.end(session.statistics())
+            except Exception as error:  # noqa: BLE001 - shown in place of the answer
+                reply.fail(error)
+
+    async def _free(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _set(self, state: State) -> None:
+        self.state = state
+        self.changed()
+
+
+@dataclass
 class EngineProcess:
-    """A `Session` whose engine runs elsewhere; a process that ended is started again with the next question."""
+    """A `Session` whose engine runs in a process of its own."""
 
+    child: AsyncChild
     name: str
     about: str
     device: str
     modes: tuple[str, ...]
     context: int
     exactness: str
+    _counts: Mapping[str, Any] = field(default_factory=dict)
 
-    def __init__(self, plan: Mapping[str, Any], on_measure: Callable[[], None]) -> None:
-        self._plan, self._on_measure = plan, on_measure
-        self._counts: Mapping[str, Any] = {}
-        self._start()
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self.child.running
 
-    def _start(self) -> None:
-        child = Child(_CHILD)
-        child.tell(self._plan)
-        self._child = child  # from here on `cancel` reaches it, which must come behind the plan
+    async def reply(self, request: Request, on_progress: OnProgress) -> AsyncIterator[Round]:
+        """Stream an answer; one that is no longer read is stopped."""
+        self.child.tell({"reply": request.as_dict()})
         try:
-            while "ready" not in (message := self._next()):
-                self._on_measure()
-            ready = message["ready"]
-        except BaseException:
-            self._child.close()
-            raise
-        self.modes = tuple(ready.pop("modes"))
-        for fact, value in ready.items():
-            setattr(self, fact, value)
-
-    def _next(self) -> dict[str, Any]:
-        message = self._child.hear()
-        if message is None:
-            why = self._child.last_words()
-            self._child.close()
-            raise SpecdecError("The engine has ended.", why, "Ask again: it is then started anew.")
-        if "failed" in message:
-            raise SpecdecError(**message["failed"])
-        return message
-
-    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
-        """Stream an answer; one that nobody listens to any more is stopped."""
-        if not self._child.running:
-            self._child.close()
-            self._start()
-        self._child.tell({"reply": request.as_dict()})
-        ended = False
-        try:
-            while not ended:
-                message = self._next()
-                if ended := "ended" in message:
-                    self._counts = message["ended"]
-                elif "progress" in message:
-                    progress(*message["progress"])
+            while "ended" not in (message := await _next(self.child)):
+                if "progress" in message:
+                    on_progress(*message["progress"])
                 else:
                     text, pieces, reason = message["round"]
                     yield Round(text, tuple(Piece(*piece) for piece in pieces), reason)
+            self._counts = message["ended"]
         except GeneratorExit:
             self.cancel()
-            while "ended" not in self._next():
+            while "ended" not in await _next(self.child):
                 pass
             raise
 
@@ -88,14 +170,14 @@ class EngineProcess:
 
     def cancel(self) -> None:
         """End the answer within one forward pass."""
-        self._child.tell({"cancel": True})
+        self.child.tell({"cancel": True})
 
-    def close(self) -> None:
-        """End the process, which gives its memory back."""
-        self._child.close(PATIENCE)
+    async def close(self) -> None:
+        """End the process, which frees its memory."""
+        await self.child.close(PATIENCE)
 
 
-def open_process(
+async def open_process(
     pair: str,
     device: str,
     on_measure: Callable[[], None] = lambda: None,
@@ -104,128 +186,26 @@ def open_process(
     threads: int = 0,
     context: int | None = None,
 ) -> EngineProcess:
-    """Load a pair in a process of its own; SpecdecError when it can't be run here."""
-    plan = {"pair": pair, "device": device, "draft": draft, "threads": threads, "context": context}
-    return EngineProcess(plan, on_measure)
+    """Load a pair in a process of its own; SpecdecError when it can't run here."""
+    child = await AsyncChild.start(WORKER)
+    child.tell({"pair": pair, "device": device, "draft": draft, "threads": threads, "context": context})
+    try:
+        while "ready" not in (message := await _next(child)):
+            on_measure()
+    except BaseException:
+        await child.close()
+        raise
+    ready = message["ready"]
+    return EngineProcess(child, **{**ready, "modes": tuple(ready["modes"])})
 
 
-Task = Callable[[], None]
-
-
-class EngineThread:
-    """A daemon, so that quitting never waits for a long pass; started with the first task."""
-
-    def __init__(self) -> None:
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._thread: Thread | None = None
-
-    def submit(self, task: Task) -> None:
-        """Run `task` after all those before it; it must handle its own errors."""
-        if self._thread is None:
-            self._thread = Thread(target=self._work, name="engine", daemon=True)
-            self._thread.start()
-        self._tasks.put(task)
-
-    def stop(self, patience: float) -> None:
-        """Let the tasks at hand end, waiting at most `patience` seconds."""
-        if self._thread is not None:
-            self._tasks.put(None)
-            self._thread.join(patience)
-            self._thread = None
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
-
-
-QUIT_PATIENCE = 0.5
-"""Seconds that quitting waits for what the engine's thread is at."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the host is at: `session` when ready, `error` when loading failed, neither while loading or idle."""
-
-    pair: str = ""
-    device: str = "cpu"
-    session: Session | None = None
-    error: BaseException | None = None
-    since: float = 0.0
-    measuring: bool = False
-    """Loading takes longer, as what passes cost on this machine isn't known yet."""
-
-    @property
-    def loading(self) -> bool:
-        """A pair was chosen and is neither ready nor failed."""
-        return bool(self.pair) and self.session is None and self.error is None
-
-    @property
-    def label(self) -> str:
-        """The pair's own name, before it is loaded its folder's."""
-        return self.session.name if self.session else Path(self.pair).name
-
-
-class Host:
-    """The screens' way to the engine; `changed` is called from either thread."""
-
-    def __init__(self, opener: Opener, changed: Callable[[], None] = lambda: None) -> None:
-        self.state = State()
-        self.changed = changed
-        self._opener = opener
-        self._thread = EngineThread()
-        self._loaded: Session | None = None
-
-    def open(self, pair: str, device: str = "cpu") -> None:
-        """Load a pair in the background, unless it is loaded or loading; the one before it is let go."""
-        same = (self.state.pair, self.state.device) == (pair, device)
-        if same and self.state.error is None:
-            return
-        self.state = State(pair, device, since=time.monotonic())
-        wanted = self.state
-        self._thread.submit(lambda: self._load(wanted))
-        self.changed()
-
-    def _load(self, wanted: State) -> None:
-        if self.state is not wanted:
-            return
-        self._let_go()
-
-        def measuring() -> None:
-            nonlocal wanted
-            if self.state is wanted:
-                self.state = wanted = replace(wanted, measuring=True)
-                self.changed()
-
-        try:
-            self._loaded = self._opener(wanted.pair, wanted.device, measuring)
-            loaded = State(wanted.pair, wanted.device, session=self._loaded)
-            set_modules_aside()
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is shown, the chat goes on
-            loaded = State(wanted.pair, wanted.device, error=error)
-        if self.state is wanted:
-            self.state = loaded
-            self.changed()
-
-    def _let_go(self) -> None:
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            loaded.close()
-
-    def answer(self, reply: Reply) -> None:
-        """Answer once the pair is ready and earlier answers have ended; never raises. A pair that could not be opened
-        is tried again."""
-        if self.state.error is not None:
-            self.open(self.state.pair, self.state.device)
-        self._thread.submit(lambda: self._answer(reply))
-
-    def _answer(self, reply: Reply) -> None:
-        if self.state.session is not None:
-            with short_collections:
-                reply.run(self.state.session)
-        else:
-            reply.fail(self.state.error or SpecdecError("No model is open.", fix="Choose one with Ctrl+O."))
-
-    def stop(self) -> None:
-        """Let go of the pair, and give the engine's thread a moment to end."""
-        self._let_go()
-        self._thread.stop(QUIT_PATIENCE)
+async def _next(child: AsyncChild) -> dict[str, Any]:
+    """The next message; SpecdecError when it reports a failure or the process has ended."""
+    message = await child.hear()
+    if message is None:
+        raise SpecdecError(
+            "The engine has ended.", await child.last_words(), "Ask again: it is then started anew."
+        )
+    if "failed" in message:
+        raise SpecdecError(**message["failed"])
+    return message

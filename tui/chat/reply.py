@@ -1,23 +1,21 @@
-"""One answer while it comes: filled by the engine's thread, read by the screen."""
+"""One answer while it streams, and its figures in words."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 from specdec_onnx.models.text import percent
-from specdec_onnx.tui.chat.session import Piece, Request, Round, Session, counts
+from specdec_onnx.tui.chat.session import Piece, Request, Round, counts
 
 Clock = Callable[[], float]
 
 
 @dataclass(slots=True)
 class Reply:
-    """The growing answer to one request. Only `run` is called from the engine's thread.
+    """The growing answer to one request: the engine's client fills it, a screen draws it.
 
-    An answer that is gone on with starts with the `pieces` and `rounds` it has; figures are those of the new part.
+    A continued answer starts with the `pieces` and `rounds` it has; figures are those of the new part.
     """
 
     turn: int
@@ -28,90 +26,64 @@ class Reply:
     rounds: list[int] = field(default_factory=list)
     reading: tuple[int, int] | None = None
     reason: str | None = None
+    """How it ended; None while more may come."""
     error: BaseException | None = None
     final: Mapping[str, Any] | None = None
     asked: float = 0.0
     first: float = 0.0
     last: float = 0.0
+    stopping: bool = False
+    """Asked to stop; the engine may need a pass before it does."""
     _pieces_before: int = 0
     _rounds_before: int = 0
-    _cancelled: bool = False
-    _started: bool = False
-    _session: Session | None = None
-    _lock: Lock = field(default_factory=Lock)
-    _inbox: deque[Round] = field(default_factory=deque)
+    _ending: str | None = None
+    _cancel: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self.asked = self.clock()
         self.text = self.request.partial
         self._pieces_before, self._rounds_before = len(self.pieces), len(self.rounds)
 
-    def run(self, session: Session) -> None:
-        """Take the answer from the engine; every end, errors included, sets `reason` last."""
-        with self._lock:
-            if self._cancelled:
-                return
-            self._started, self._session, self.asked = True, session, self.clock()
-        try:
-            reason = self._receive(session)
-            self.final = dict(session.statistics())
-        except Exception as error:  # noqa: BLE001 - it is shown in place of the answer
-            self.error, reason = error, "error"
-        self._session = None
-        self.reason = reason
+    def begin(self, cancel: Callable[[], None]) -> None:
+        """The engine takes it up; `cancel` stops it there."""
+        self.asked, self._cancel = self.clock(), cancel
 
-    def _receive(self, session: Session) -> str:
-        reason = None
-        for step in session.reply(self.request, self._read):
-            self.last = self.clock()
-            self.first = self.first or self.last
-            self._inbox.append(step)
-            reason = step.reason or reason
-            if self._cancelled:
-                session.cancel()
-        return reason or "cancelled"
-
-    def _read(self, done: int, total: int) -> None:
+    def read(self, done: int, total: int) -> None:
+        """So many tokens of the prompt have been read."""
         self.reading = (done, total)
-        if self._cancelled and self._session is not None:
-            self._session.cancel()
 
-    def cancel(self) -> None:
-        """Ask the engine to stop; what has arrived stays. An answer still waiting for its turn ends at once."""
-        with self._lock:
-            self._cancelled = True
-            session = self._session
-            if not self._started:
-                self.reason = self.reason or "cancelled"
-        if session is not None:
-            session.cancel()
+    def take(self, round_: Round) -> None:
+        """Append a round; one that arrives after the end is dropped."""
+        if self.reason is not None:
+            return
+        self.last = self.clock()
+        self.first = self.first or self.last
+        self.text += round_.text
+        self.pieces.extend(round_.pieces)
+        if round_.tokens:
+            self.rounds.append(round_.tokens)
+        self._ending = round_.reason
+
+    def end(self, statistics: Mapping[str, Any]) -> None:
+        """The engine has finished, with these counts."""
+        self.final = dict(statistics)
+        self.reason = self.reason or self._ending or "cancelled"
 
     def fail(self, error: BaseException) -> None:
-        """End an answer that never started."""
+        """End with an error; the text so far stays."""
         self.error, self.reason = error, "error"
 
-    @property
-    def stopping(self) -> bool:
-        """Asked to stop; the engine may need a pass, or to be loaded, before it does."""
-        return self._cancelled
+    def cancel(self) -> None:
+        """Ask the engine to stop; the text so far stays. An answer that has not begun ends at once."""
+        self.stopping = True
+        if self._cancel is None:
+            self.close()
+        elif self.reason is None:
+            self._cancel()
 
-    @property
-    def finished(self) -> bool:
-        """True when nothing more will come and everything was drained."""
-        return self.reason is not None and not self._inbox
-
-    def drain(self) -> str:
-        """Take over what has arrived; the result is the new text."""
-        fresh = []
-        while self._inbox:
-            step = self._inbox.popleft()
-            fresh.append(step.text)
-            self.pieces.extend(step.pieces)
-            if step.tokens:
-                self.rounds.append(step.tokens)
-        added = "".join(fresh)
-        self.text += added
-        return added
+    def close(self) -> None:
+        """Take nothing more, whether or not the engine has finished."""
+        self.reason = self.reason or "cancelled"
 
     def statistics(self) -> dict[str, Any]:
         """The engine's counts once it has finished, until then the same counted here."""
@@ -140,42 +112,50 @@ class Reply:
 BARS = "▁▂▃▄▅▆▇█"
 ENDINGS = {
     "cancelled": "stopped",
-    "length": "reached the length limit (Ctrl+G goes on)",
+    "length": "reached the length limit (Ctrl+G continues)",
     "context": "the context is full",
     "error": "failed",
 }
+WARMED_UP = 24
+"""Tokens from which on an answer without drafts needs a reason."""
 
 
 def figures(statistics: Mapping[str, Any]) -> str:
     """`42 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`."""
-    speed = statistics.get("decode_tokens_per_second") or 0.0
-    parts = [f"{speed:.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s"] if speed else []
-    parts.append(f"{statistics.get('new_tokens', 0)} tok")
-    if statistics.get("drafted"):
-        parts.append(f"{statistics.get('tokens_per_round', 0.0):.1f} tok/round")
-        parts.append(f"{percent(statistics.get('acceptance_rate', 0.0))} accepted")
-    if first := statistics.get("time_to_first_token_ms"):
-        parts.append(f"first token {first / 1000:.1f} s")
-    return " · ".join(parts)
+    drafted, first = statistics.get("drafted"), statistics.get("time_to_first_token_ms")
+    return _joined(
+        _speed(statistics),
+        f"{statistics.get('new_tokens', 0)} tok",
+        f"{statistics.get('tokens_per_round', 0.0):.1f} tok/round" if drafted else "",
+        _accepted(statistics),
+        f"first token {first / 1000:.1f} s" if first else "",
+    )
 
 
 def answer_note(reason: str | None, statistics: Mapping[str, Any]) -> str:
-    """The line under an answer; an answer without a reason was cut off with the program."""
+    """The line under an answer; one without a reason was cut off when the program ended."""
     if reason is None:
         return "interrupted" if statistics else ""
     why = f": {statistics['error']}" if reason == "error" and statistics.get("error") else ""
-    parts = [ENDINGS.get(reason, "") + why]
-    if statistics.get("new_tokens"):
-        speed = statistics.get("decode_tokens_per_second") or 0.0
-        parts.append(f"{speed:.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s")
-        parts.append(f"{statistics['new_tokens']} tok")
-        drafted = statistics.get("drafted")
-        parts.append(f"{percent(statistics.get('acceptance_rate', 0.0))} accepted" if drafted else "")
-    return " · ".join(part for part in parts if part)
+    ending, new = ENDINGS.get(reason, "") + why, statistics.get("new_tokens")
+    return _joined(ending, _speed(statistics), f"{new} tok", _accepted(statistics)) if new else ending
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
+
+
+def _speed(statistics: Mapping[str, Any]) -> str:
+    speed = statistics.get("decode_tokens_per_second") or 0.0
+    return f"{speed:.{0 if speed >= 10 else 1}f} tok/s" if speed else ""
+
+
+def _accepted(statistics: Mapping[str, Any]) -> str:
+    return f"{percent(statistics.get('acceptance_rate', 0.0))} accepted" if statistics.get("drafted") else ""
 
 
 def sparkline(rounds: Sequence[int], width: int) -> str:
-    """Tokens per round of the last `width` rounds, one bar each; 1 is the lowest bar, 8 and more the full one."""
+    """Tokens per round of the last `width` rounds, a bar each: the lowest is 1 token, the full one 8 or more."""
     return "".join(BARS[min(max(size, 1), len(BARS)) - 1] for size in rounds[-width:]) if width > 0 else ""
 
 
@@ -187,15 +167,12 @@ def meter(used: int, limit: int, width: int = 8) -> str:
 
 
 def tokens_used(statistics: Mapping[str, Any]) -> int:
-    """Tokens of the context that an answer left filled: its prompt and itself."""
+    """Tokens of the context that an answer fills: its prompt and itself."""
     return int(statistics.get("prompt_tokens", 0)) + int(statistics.get("new_tokens", 0))
 
 
-WARMED_UP = 24
-
-
 def why_plain(speculate: bool, modes: Sequence[str]) -> str:
-    """The reason that holds before any token, or an empty text while speculation is on."""
+    """Why no answer will be drafted, known before any token; empty while speculation is on."""
     if not speculate:
         return "speculation off: F4 turns it on"
     if set(modes) <= {"plain"}:
@@ -204,20 +181,18 @@ def why_plain(speculate: bool, modes: Sequence[str]) -> str:
 
 
 def why_nothing_drafted(statistics: Mapping[str, Any], modes: Sequence[str]) -> str:
-    """The reason why an answer that ran with speculation on shows no drafts."""
+    """Why an answer that ran with speculation on shows no accepted drafts."""
     if statistics.get("mode") == "plain" or statistics.get("new_tokens", 0) < WARMED_UP:
         return ""
+    if statistics.get("accepted", 0):
+        return ""
     if statistics.get("drafted", 0):
-        return (
-            ""
-            if statistics.get("accepted", 0)
-            else "every draft was rejected; the answer is the target's own"
-        )
+        return "every draft was rejected; the answer is the target's own"
     if "draft" not in modes:
         return "nothing was drafted: there is no draft model, and the text repeats nothing so far"
     return "nothing was drafted: at the measured costs plain steps are faster here"
 
 
 def limits(modes: Sequence[str]) -> str:
-    """What speculation can't use here, though it is on."""
+    """What speculation can't use here, although it is on."""
     return "no draft model: drafts come from the text so far" if modes and "draft" not in modes else ""

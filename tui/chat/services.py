@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import Progress
-from specdec_onnx.tui.chat.engine_client import Host
+from specdec_onnx.tui.chat.engine_client import EngineClient
 from specdec_onnx.tui.chat.history.store import Recorder, Store
 from specdec_onnx.tui.chat.session import Opener
 from specdec_onnx.tui.chat.settings import Preferences, database_path, preferences_path
@@ -19,7 +19,7 @@ Preparer = Callable[[str, Path, Progress], None]
 class Services:
     """History, engine and preferences; `notice` is a warning that stays on the screen."""
 
-    host: Host
+    engine: EngineClient
     store: Store
     recorder: Recorder
     preferences: Preferences
@@ -37,31 +37,30 @@ class Services:
             store = Store(None)
             notice = f"{error.what} {error.why}. This session is not saved. {error.fix}"
         preferences = Preferences.load(preferences_path())
-        return cls(Host(opener), store, Recorder(store), preferences, prepare, notice=notice)
+        return cls(EngineClient(opener), store, Recorder(store), preferences, prepare, notice=notice)
 
-    def stop(self) -> None:
-        """Save what is left and let go of the engine."""
+    async def stop(self) -> None:
+        """Save what is left and end the engine."""
         self.recorder.close()
         self.store.close()
-        self.host.stop()
+        await self.engine.stop()
 
 
 LANGUAGES = (
     *("text", "python", "c", "cpp", "javascript", "typescript", "java", "go", "rust"),
     *("bash", "sql", "html", "css", "json", "yaml", "toml"),
 )
-"""Those whose lexers are made ready; any other is when its first block comes."""
+"""Those whose lexers are loaded ahead; any other is loaded with its first block."""
 
 
 def preload() -> None:
-    """Import the widgets of an answer, prepare tables and lexers; slow, for a thread."""
+    """Import the widgets of an answer, load tables and lexers; slow, for a thread."""
     import textual.highlight
     import textual.scrollbar  # noqa: F401
     from rich.cells import cell_len
 
-    import specdec_onnx.tui.chat.widgets.answer  # noqa: F401
-    from specdec_onnx.tui.chat.widgets.markdown import code
+    from specdec_onnx.tui.chat.widgets.markdown import highlighted
 
-    cell_len("\N{BAR CHART}")  # reads the table of widths, at the first character that is not ASCII
+    cell_len("\N{BAR CHART}")  # the first character that is not ASCII loads the table of widths
     for language in LANGUAGES:
-        code("x = 1", language, "ansi_dark")
+        highlighted("x = 1", language, "ansi_dark")

@@ -1,7 +1,7 @@
-"""What the chat needs of an engine, and nothing more."""
+"""What the chat needs of an engine: the messages both exchange, and a loaded pair as the chat sees it."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, overload
@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
 
 def as_source(name: str) -> Source:
-    """The engine's word for a proposer; an unknown proposer counts as a draft."""
+    """The source that the engine names; an unknown one counts as a draft."""
     return name if name in _LETTERS else "draft"
 
 
@@ -33,7 +33,7 @@ def pack(pieces: Iterable[Piece]) -> str:
 
 
 class Packed(Sequence[Piece]):
-    """What `pack` wrote, read when somebody looks: a conversation is opened more often than its tokens are viewed."""
+    """What `pack` wrote, parsed on first use: a conversation is opened more often than its tokens are viewed."""
 
     def __init__(self, stored: str) -> None:
         self._stored = stored or "[]"
@@ -73,20 +73,23 @@ def counts(pieces: Iterable[Piece]) -> dict[Source, int]:
 
 
 Message = dict[str, str]
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
+"""Told how many tokens of the prompt have been read, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Answer the last of `messages`; `partial` is the beginning of an answer to go on with.
+    """Answer the last of `messages`; `partial` is the beginning of an answer to continue.
 
-    `fresh` forbids drafts from earlier answers: a comparison would otherwise copy the answer it has just seen.
+    Drafts come from this `conversation` only, and with `fresh` not from its earlier answers either: a comparison would
+    otherwise copy the answer it has just seen.
     """
 
     messages: Sequence[Message]
     settings: Settings
     mode: str = "auto"
     partial: str = ""
+    conversation: str = ""
     fresh: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,13 +99,13 @@ class Request:
 
     @classmethod
     def from_dict(cls, sent: Mapping[str, Any]) -> "Request":
-        """Read what `as_dict` made."""
+        """Read what `as_dict` returned."""
         return cls(**{**sent, "settings": Settings.from_dict(sent["settings"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one pass of the target brought; `pieces` hold the rejected tokens too."""
+    """The result of one target pass; `pieces` hold the rejected tokens too."""
 
     text: str
     pieces: tuple[Piece, ...]
@@ -115,34 +118,26 @@ class Round:
 
 
 class Session(Protocol):
-    """A loaded pair. `reply` runs in the engine's thread, `cancel` may be called from any."""
+    """A loaded pair."""
+
+    name: str
+    about: str
+    """Formats and device in a few words."""
+    device: str
+    """Where the target runs; for device `auto`, the one that was chosen."""
+    modes: tuple[str, ...]
+    """The ways to decode that this pair offers, "plain" among them."""
+    context: int
+    """Most tokens that prompt and answer may hold together."""
+    exactness: str
+    """What the self-test showed on this device."""
 
     @property
-    def name(self) -> str:
-        """Name of the pair."""
+    def running(self) -> bool:
+        """Whether it can still answer."""
 
-    @property
-    def about(self) -> str:
-        """Formats and device in a few words."""
-
-    @property
-    def device(self) -> str:
-        """Where the target runs; for device `auto`, the one that was chosen."""
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The ways to decode that this pair offers, "plain" among them."""
-
-    @property
-    def context(self) -> int:
-        """Most tokens that prompt and answer may hold together."""
-
-    @property
-    def exactness(self) -> str:
-        """What the self-test showed on this device."""
-
-    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
-        """Stream an answer; `progress(done, total)` reports the reading of the prompt."""
+    def reply(self, request: Request, on_progress: OnProgress) -> AsyncIterator[Round]:
+        """Stream an answer."""
 
     def statistics(self) -> Mapping[str, Any]:
         """Counts and rates of the last answer."""
@@ -150,9 +145,9 @@ class Session(Protocol):
     def cancel(self) -> None:
         """End the answer under way after the current pass."""
 
-    def close(self) -> None:
-        """Give back what the pair holds; it answers nothing more."""
+    async def close(self) -> None:
+        """Free what the pair holds; it answers nothing more."""
 
 
-Opener = Callable[[str, str, Callable[[], None]], Session]
-"""(pair folder, device, told before measuring) -> Session; slow, runs in the engine's thread."""
+Opener = Callable[[str, str, Callable[[], None]], Awaitable[Session]]
+"""(pair folder, device, called before measuring) -> Session."""

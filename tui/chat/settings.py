@@ -1,4 +1,7 @@
-"""What one conversation is set to: system prompt, sampling, device, speculation."""
+"""What the reader sets: for one conversation (system prompt, sampling, device, speculation) and for the app.
+
+A new number of the settings dialog is a field of `Parameters` (or of `Settings`) and a row of `FIELDS`.
+"""
 
 import json
 import re
@@ -17,7 +20,7 @@ DEVICES = ("cpu", "cuda", "dml", "webgpu", "auto")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Parameters):
-    """The engine's own parameters and what only the chat has. The defaults answer greedily."""
+    """The settings of one conversation: the engine's parameters and those that only the chat has."""
 
     system: str = ""
     device: str = "cpu"
@@ -26,20 +29,26 @@ class Settings(Parameters):
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Settings":
-        """Read stored settings; what is unknown or wrong keeps its default."""
+        """Read stored settings; an unknown name is ignored, an invalid value becomes the default."""
         settings = DEFAULTS
-        for name in KEPT & set(stored):
-            settings = _with(settings, name, stored[name])
+        for name in STORED & set(stored):
+            settings = _with_valid(settings, name, stored[name])
         return settings
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name in KEPT}
+        """Return what is stored with a conversation, ready for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name in STORED}
 
 
-def _with(settings: Settings, name: str, value: Any) -> Settings:
-    default = getattr(DEFAULTS, name)
-    if (name in OWN and type(value) is not type(default)) or (name == "device" and value not in DEVICES):
+DEFAULTS = Settings()
+_NAMES = {field.name for field in fields(Settings)}
+_ONLY_CHAT = _NAMES - {field.name for field in fields(Parameters)}
+STORED = _NAMES - {"logit_bias"}
+
+
+def _with_valid(settings: Settings, name: str, value: Any) -> Settings:
+    wrong_type = name in _ONLY_CHAT and type(value) is not type(getattr(DEFAULTS, name))
+    if wrong_type or (name == "device" and value not in DEVICES):
         return settings
     try:
         return replace(settings, **{name: value})
@@ -47,15 +56,9 @@ def _with(settings: Settings, name: str, value: Any) -> Settings:
         return settings
 
 
-DEFAULTS = Settings()
-OWN = ("system", "device", "speculate")
-KEPT = {field.name for field in fields(Settings)} - {"logit_bias"}
-"""What a conversation is stored with."""
-
-
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One line of the settings screen: how it is read and between what bounds."""
+    """A number in the settings dialog, with its bounds; an `optional` one may be empty (None)."""
 
     name: str
     label: str
@@ -66,12 +69,12 @@ class Field:
     optional: bool = False
 
     def show(self, settings: Settings) -> str:
-        """The value as it stands in the input."""
+        """Return the value as text for the input."""
         value = getattr(settings, self.name)
         return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     def read(self, text: str) -> int | float | None:
-        """The typed value; ValueError says what would be right."""
+        """Return the typed value. Raises ValueError with what is allowed."""
         if self.optional and not text.strip():
             return None
         try:
@@ -95,61 +98,58 @@ FIELDS = (
     Field("seed", "Seed", "empty is random", 0, 2**63 - 1, whole=True, optional=True),
 )
 
-
-_SIGNS = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", ",": "\\,"}
-_MEANT = {sign[1]: character for character, sign in _SIGNS.items()}
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", ",": "\\,"}
+_ESCAPED = {escape[1]: character for character, escape in _ESCAPES.items()}
+_ESCAPE = re.compile(r"\\u\{([0-9a-fA-F]{1,6})\}|\\(.)")
 
 
 def show_stops(stops: Sequence[str]) -> str:
-    """Stop strings as one line of text, with commas between them."""
-    return ", ".join(_shown(stop) for stop in stops)
+    """Return stop strings as one line of text, separated by commas, with escapes such as `\\n` and `\\u{1b}`."""
+    return ", ".join(map(_escape, stops))
 
 
-def _shown(stop: str) -> str:
+def _escape(stop: str) -> str:
     last = len(stop) - 1
     return "".join(
-        _SIGNS.get(c) or (c if c.isprintable() and (c != " " or 0 < at < last) else f"\\u{{{ord(c):x}}}")
+        _ESCAPES.get(c) or (c if c.isprintable() and (c != " " or 0 < at < last) else f"\\u{{{ord(c):x}}}")
         for at, c in enumerate(stop)
     )
 
 
 def read_stops(text: str) -> tuple[str, ...]:
-    """What `show_stops` makes, and what people type: `END, \\n\\n`."""
+    """Read what `show_stops` returns, or what people type: `END, \\n\\n`."""
     words = [word.strip() for word in re.findall(r"(?:\\.|[^,\\]|\\$)+", text)]
-    return tuple(_ESCAPE.sub(_meant, word) for word in words if word)
+    return tuple(_ESCAPE.sub(_unescape, word) for word in words if word)
 
 
-_ESCAPE = re.compile(r"\\u\{([0-9a-fA-F]{1,6})\}|\\(.)")
-
-
-def _meant(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     code, letter = escape.groups()
     if code and int(code, 16) <= sys.maxunicode:
         return chr(int(code, 16))
-    return _MEANT.get(letter, escape[0]) if letter else escape[0]
+    return _ESCAPED.get(letter, escape[0]) if letter else escape[0]
 
 
 @dataclass(slots=True)
 class Preferences:
-    """What the app remembers; unknown or damaged entries fall back to the defaults."""
+    """What the app remembers between two starts."""
 
     theme: str = ""
     model: str = ""
 
     @classmethod
     def load(cls, path: Path) -> "Preferences":
-        """Read the file if there is a good one."""
+        """Read the file; what is missing, unknown or damaged becomes the default."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return cls()
         if not isinstance(stored, dict):
             return cls()
-        known = {field.name for field in fields(cls)}
-        return cls(**{key: value for key, value in stored.items() if key in known and isinstance(value, str)})
+        names = {field.name for field in fields(cls)}
+        return cls(**{key: value for key, value in stored.items() if key in names and isinstance(value, str)})
 
     def save(self, path: Path) -> None:
-        """Write in one step, so a crash leaves the old file; a read-only home is not an error."""
+        """Replace the file in one step, so that a crash leaves the old one; ignore a read-only home."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as fresh:
@@ -159,10 +159,10 @@ class Preferences:
 
 
 def database_path() -> Path:
-    """The SQLite file of all conversations."""
+    """Return the SQLite file of all conversations."""
     return home() / "history.sqlite3"
 
 
 def preferences_path() -> Path:
-    """The small JSON file with theme and last model."""
+    """Return the JSON file of the preferences."""
     return home() / "preferences.json"

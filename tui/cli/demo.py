@@ -16,9 +16,9 @@ from specdec_onnx.runtime import engine
 from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.model.device import check_threads
 from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.tui import prepare
 from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.bench.runs import WARM_UP_TOKENS, Mode, Run
-from specdec_onnx.tui.chat import inventory
 from specdec_onnx.tui.cli.arguments import positive
 from specdec_onnx.tui.cli.engine import say_measuring
 from specdec_onnx.tui.cli.streams import shown
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     positive("--max-new-tokens", args.max_new_tokens)
     check_threads(args.threads)
     example = LOOKUP if args.small else CODING
-    folder = inventory.prepare(example.pair)
+    folder = prepare.prepared_pair(example.pair)
     print(f"loading {folder}", file=sys.stderr)
     loaded = engine.load(folder, threads=args.threads, on_measure=say_measuring)
     for mode in ("plain", example.mode):

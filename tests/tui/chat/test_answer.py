@@ -1,8 +1,8 @@
 """Asking: the answer streams, is saved, can be stopped, and never blocks the screen."""
 
+import asyncio
 import gc
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from textual import events
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.history.store import Store
-from specdec_onnx.tui.chat.session import Progress, Request, Round
+from specdec_onnx.tui.chat.session import OnProgress, Request, Round
 from specdec_onnx.tui.chat.widgets import prompt as prompt_module
 from specdec_onnx.tui.chat.widgets.answer import AnswerView
 from specdec_onnx.tui.chat.widgets.bars import StatisticsBar, TopBar
@@ -35,14 +35,14 @@ async def test_an_answer_streams_and_is_stored(tmp_path: Path) -> None:
         bar = screen.query_one(StatisticsBar)
         assert "42 tok/s · 13 tok · 4.0 tok/round · 75 % accepted · first token 0.3 s" in str(bar.render())
         assert screen.query_one(TopBar).used == 3 + 13
-    assert Store(tmp_path / "history.sqlite3").line(line[1].id)[1].text == TEXT
+    assert Store(tmp_path / "history.sqlite3").branch(line[1].id)[1].text == TEXT
 
 
 async def test_enter_sends_and_three_keys_make_a_new_line(tmp_path: Path) -> None:
     session = ScriptedSession(["fine"])
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("a", "ctrl+j", "b", "alt+enter", "c", "shift+enter", "d", "enter")
         await until(lambda: session.requests)
         assert session.requests[0].messages == [{"role": "user", "content": "a\nb\nc\nd"}]
@@ -54,10 +54,10 @@ async def test_what_is_too_long_to_edit_is_not_pasted(tmp_path: Path) -> None:
     async with app.run_test() as pilot:
         prompt = screen_of(app).prompt
         for text, taken in (
-            ("x" * prompt_module.LINE, True),
-            ("x" * (prompt_module.LINE + 1), False),
-            ("line\n" * (prompt_module.TEXT // 5), True),
-            ("line\n" * (prompt_module.TEXT // 5 + 1), False),
+            ("x" * prompt_module.MAX_PASTED_LINE, True),
+            ("x" * (prompt_module.MAX_PASTED_LINE + 1), False),
+            ("line\n" * (prompt_module.MAX_PASTED // 5), True),
+            ("line\n" * (prompt_module.MAX_PASTED // 5 + 1), False),
         ):
             prompt.fill("")
             app.clear_notifications()
@@ -83,7 +83,7 @@ async def test_blank_questions_are_not_sent(tmp_path: Path) -> None:
     session = ScriptedSession(["fine"])
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("space", "enter", "ctrl+j", "enter")
         for blank in ("\u3000", "\u200b", "\0", "\u2028", "\x1b"):
             screen_of(app).prompt.fill(blank)
@@ -143,17 +143,17 @@ async def test_while_an_answer_comes_the_next_question_waits_in_the_prompt(tmp_p
 
 
 async def test_a_question_asked_while_loading_is_answered_then(tmp_path: Path) -> None:
-    loaded = threading.Event()
+    loaded = asyncio.Event()
     session = ScriptedSession(["at last"])
 
-    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
-        loaded.wait(10)
+    async def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
+        await loaded.wait()
         return session
 
     app = chat_app(tmp_path, session, opener=opener)
     async with app.run_test():
         screen = screen_of(app)
-        await until(lambda: app.services.host.state.loading)
+        await until(lambda: app.services.engine.state.loading)
         screen.prompt.fill("early")
         screen.prompt._submit()
         await until(
@@ -165,32 +165,32 @@ async def test_a_question_asked_while_loading_is_answered_then(tmp_path: Path) -
 
 
 async def test_a_question_can_be_taken_back_while_loading(tmp_path: Path) -> None:
-    loaded = threading.Event()
+    loaded = asyncio.Event()
     session = ScriptedSession(["never"])
 
-    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
-        loaded.wait(10)
+    async def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
+        await loaded.wait()
         return session
 
     app = chat_app(tmp_path, session, opener=opener)
     async with app.run_test() as pilot:
         screen = screen_of(app)
         screen.prompt.fill("early")
-        await until(lambda: app.services.host.state.loading)
+        await until(lambda: app.services.engine.state.loading)
         screen.prompt._submit()
-        await until(lambda: screen.busy)
+        await until(lambda: screen.answering.busy)
         await pilot.press("escape")
         await idle(app)
         loaded.set()
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         assert session.requests == [] and screen.conversation.line[-1].reason == "cancelled"
 
 
 class Counting(ScriptedSession):
     """Notes how the garbage collector is set while an answer comes."""
 
-    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
-        for step in super().reply(request, progress):
+    async def reply(self, request: Request, on_progress: OnProgress) -> AsyncIterator[Round]:
+        async for step in super().reply(request, on_progress):
             self.old = gc.get_threshold()[2]
             yield step
 
@@ -280,7 +280,7 @@ async def test_a_pair_that_could_not_be_opened_is_tried_again_with_the_next_ques
 
     app = chat_app(tmp_path, ScriptedSession(["x"]), opener=opener)
     async with app.run_test():
-        await until(lambda: app.services.host.state.error)
+        await until(lambda: app.services.engine.state.error)
         screen = screen_of(app)
         screen.prompt.fill("Question")
         screen.prompt._submit()

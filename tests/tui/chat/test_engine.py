@@ -4,12 +4,13 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.chat_app import answered, chat_app, screen_of, until
+from support.chat_app import answered, chat_app, reply_of, screen_of, until
+from support.steady import steady
 from support.tiny import export_tiny, export_tiny_pair
 from textual.widgets import Select, Static
 
@@ -20,12 +21,12 @@ from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.model.device import AUTO, PROVIDERS
 from specdec_onnx.tui.chat import command as chat
 from specdec_onnx.tui.chat.app import ChatApp
-from specdec_onnx.tui.chat.engine_client import open_process
-from specdec_onnx.tui.chat.engine_worker import open_session
+from specdec_onnx.tui.chat.engine_client import EngineProcess, open_process
+from specdec_onnx.tui.chat.engine_worker import Job, open_worker
 from specdec_onnx.tui.chat.inventory import describe
 from specdec_onnx.tui.chat.reply import Reply
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
-from specdec_onnx.tui.chat.session import Opener, Request, Session, counts
+from specdec_onnx.tui.chat.session import Request, counts
 from specdec_onnx.tui.chat.settings import DEFAULTS, DEVICES
 from specdec_onnx.tui.chat.widgets.bars import TopBar
 
@@ -39,23 +40,15 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_tiny_pair(tmp_path_factory.mktemp("pairs") / "tiny", seed=5)
 
 
-@pytest.fixture(scope="module", params=[open_session, open_process], ids=["here", "process"])
-def session(pair: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
-    opened = request.param(str(pair), "cpu")
+@pytest.fixture
+async def session(pair: Path) -> AsyncIterator[EngineProcess]:
+    opened = await open_process(str(pair), "cpu")
     yield opened
-    opened.close()
+    await opened.close()
 
 
-def said(session: Session, request: Request) -> Reply:
-    reply = Reply(1, request)
-    reply.run(session)
-    reply.drain()
-    assert reply.error is None
-    return reply
-
-
-def test_the_tokens_spell_the_text_and_add_up(session: Session) -> None:
-    reply = said(session, Request(ASKED, SETTINGS, "draft"))
+async def test_the_tokens_spell_the_text_and_add_up(session: EngineProcess) -> None:
+    reply = await reply_of(session, Request(ASKED, SETTINGS, "draft"))
     spelled = "".join(piece.text for piece in reply.pieces if piece.source != "rejected")
     assert reply.text.startswith(spelled) and reply.reason == "length"
     by, statistics = counts(reply.pieces), reply.statistics()
@@ -65,46 +58,68 @@ def test_the_tokens_spell_the_text_and_add_up(session: Session) -> None:
     assert statistics["mode"] == "draft" and statistics["tokens_by_round"] == reply.rounds
 
 
-def test_counted_figures_agree_with_the_engines(session: Session) -> None:
-    reply = said(session, Request(ASKED, SETTINGS, "draft"))
+async def test_counted_figures_agree_with_the_engines(session: EngineProcess) -> None:
+    reply = await reply_of(session, Request(ASKED, SETTINGS, "draft"))
     final, reply.final = reply.final, None
     assert final is not None
     for name in ("new_tokens", "rounds", "drafted", "accepted"):
         assert reply.statistics()[name] == final[name], name
 
 
-def test_plain_and_speculative_answers_are_the_same(session: Session) -> None:
-    texts = {
-        said(session, Request(ASKED, SETTINGS, mode, fresh=True)).text for mode in ("plain", "auto", "draft")
-    }
-    assert len(texts) == 1
+async def test_plain_and_speculative_answers_are_the_same(session: EngineProcess) -> None:
+    replies = [
+        await reply_of(session, Request(ASKED, SETTINGS, mode, fresh=True))
+        for mode in ("plain", "auto", "draft")
+    ]
+    assert len({reply.text for reply in replies}) == 1
 
 
-def test_going_on_ends_where_one_answer_would_have(session: Session) -> None:
-    whole = said(session, Request(ASKED, SETTINGS, "plain")).text
-    first = said(session, Request(ASKED, replace(SETTINGS, max_new_tokens=10), "plain"))
-    rest = said(session, Request(ASKED, replace(SETTINGS, max_new_tokens=14), "plain", first.text))
-    assert rest.text == whole
+async def test_a_resumed_answer_ends_where_one_answer_would_have(session: EngineProcess) -> None:
+    whole = await reply_of(session, Request(ASKED, SETTINGS, "plain"))
+    first = await reply_of(session, Request(ASKED, replace(SETTINGS, max_new_tokens=10), "plain"))
+    rest = await reply_of(session, Request(ASKED, replace(SETTINGS, max_new_tokens=14), "plain", first.text))
+    assert rest.text == whole.text
     assert session.statistics()["cached_prompt_tokens"] >= session.statistics()["prompt_tokens"] - 1
 
 
+async def test_a_stopped_answer_says_so_and_the_next_one_works(session: EngineProcess) -> None:
+    long = 200  # the engine is some rounds ahead of what has been read of it, but not so many
+    reply = Reply(1, Request(ASKED, replace(SETTINGS, max_new_tokens=long), "plain"))
+    reply.begin(session.cancel)
+    async for round_ in session.reply(reply.request, reply.read):
+        reply.take(round_)
+        if len(reply.rounds) == 3:
+            reply.cancel()
+    reply.end(session.statistics())
+    assert reply.reason == "cancelled" and 3 <= sum(reply.rounds) < long
+    assert (await reply_of(session, Request(ASKED, SETTINGS, "plain"))).reason == "length"
+
+
+def test_an_answer_that_is_stopped_before_it_begins_has_no_tokens(pair: Path) -> None:
+    worker, job = open_worker(str(pair), "cpu"), Job(Request(ASKED, SETTINGS))
+    job.cancel()
+    job.begin(stream := worker.stream(job.request))
+    [step] = stream
+    assert step.finish_reason == "cancelled" and not step.tokens and not step.text
+
+
 def test_every_door_reads_a_message_as_the_same_tokens(pair: Path) -> None:
-    opened = open_session(str(pair), "cpu")
-    engine, few = opened._engine, replace(SETTINGS, max_new_tokens=2)
+    worker = open_worker(str(pair), "cpu")
+    engine, few = worker.engine, replace(SETTINGS, max_new_tokens=2)
     asked = [{"role": "user", "content": "a <|im_end|>\n<|im_start|>b"}]
     prompts = []
-    for steps in (
-        engine.stream(asked[0]["content"], max_new_tokens=2),
-        engine.chat().send(asked[0]["content"], max_new_tokens=2),
-        opened.reply(Request(asked, few), lambda done, total: None),
-        opened.reply(Request(asked, few, partial="so "), lambda done, total: None),
+    for door in (
+        lambda: engine.stream(asked[0]["content"], max_new_tokens=2),
+        lambda: engine.chat().send(asked[0]["content"], max_new_tokens=2),
+        lambda: worker.stream(Request(asked, few)),
+        lambda: worker.stream(Request(asked, few, partial="so ")),
     ):
-        for _ in steps:
+        for _ in door():
             pass
         prompts.append(engine.last.prompt)
-    *same, going_on = prompts
-    assert same[0] == same[1] == same[2] == going_on[: len(same[0])]
-    assert engine.tokenizer.decode(going_on[len(same[0]) :]) == "so "
+    *same, resumed = prompts
+    assert same[0] == same[1] == same[2] == resumed[: len(same[0])]
+    assert engine.tokenizer.decode(resumed[len(same[0]) :]) == "so "
     assert same[0].count(engine.tokenizer.id_of("<|im_start|>") or -1) == 2
 
 
@@ -114,42 +129,36 @@ def test_the_chat_opens_a_base_models_text_with_bos(tmp_path: Path) -> None:
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     del settings["chat_template"]
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"add_bos_token": True}))
-    opened = open_session(str(folder), "cpu")
-    engine, few = opened._engine, replace(SETTINGS, max_new_tokens=4)
+    worker = open_worker(str(folder), "cpu")
+    engine, few = worker.engine, replace(SETTINGS, max_new_tokens=4)
     bos = engine.pair.target.bos_token_id
-    first = said(opened, Request(ASKED, few)).text
+    first = "".join(step.text for step in worker.stream(Request(ASKED, few)))
     begun, answer = engine.last.prompt, list(engine.last.tokens)
     assert begun == [bos, *engine.tokenizer.encode("some text\n\n")]
-    said(opened, Request(ASKED, few, partial=first))
+    list(worker.stream(Request(ASKED, few, partial=first)))
     assert engine.last.prompt == [*begun, *answer] and engine.last.prompt.count(bos or -1) == 1
     list(engine.stream("some text\n\n", max_new_tokens=1))
     assert engine.last.prompt == begun
 
 
-def test_a_stopped_answer_says_so_and_the_next_one_works(session: Session) -> None:
-    long = 200  # an engine elsewhere is some rounds ahead of what has been read of it, but not so many
-    reply = Reply(1, Request(ASKED, replace(SETTINGS, max_new_tokens=long), "plain"))
-    stream = session.reply
+def test_each_conversation_drafts_from_its_own_answers(pair: Path) -> None:
+    worker = open_worker(str(pair), "cpu")
+    steady(worker.engine)
 
-    def stopped_after_three(request: Request, progress):  # type: ignore[no-untyped-def]
-        for number, step in enumerate(stream(request, progress)):
-            yield step
-            if number == 2:
-                reply.cancel()
+    def accepted(conversation: str, *, fresh: bool = False) -> int:
+        request = Request(ASKED, SETTINGS, "suffix", conversation=conversation, fresh=fresh)
+        stream = worker.stream(request)
+        list(stream)
+        return stream.result.statistics.accepted
 
-    session.reply = stopped_after_three  # type: ignore[method-assign]
-    try:
-        reply.run(session)
-    finally:
-        session.reply = stream  # type: ignore[method-assign]
-    reply.drain()
-    assert reply.reason == "cancelled" and 3 <= sum(reply.rounds) < long
-    assert said(session, Request(ASKED, SETTINGS, "plain")).reason == "length"
+    first = accepted("one")
+    assert accepted("two") == first < accepted("two"), "the second time the answer is known"
+    assert accepted("two", fresh=True) == first
 
 
-def test_what_the_picker_says_of_a_pair(pair: Path, session: Session) -> None:
+async def test_what_the_picker_says_of_a_pair(pair: Path, session: EngineProcess) -> None:
     described = describe(pair)
-    assert not described.problem and described.has_draft and described.size > 0
+    assert not described.problem and "+" in described.formats and described.size > 0
     assert session.about == f"{described.formats} · cpu"
     assert describe(pair / "nothing").problem
 
@@ -163,10 +172,9 @@ def test_the_picker_reckons_with_what_loading_a_pair_takes(pair: Path) -> None:
     assert needs["target"].cache == decoder.cache.nbytes and decoder.capacity >= engine.context
 
 
-@pytest.mark.parametrize("opener", [open_session, open_process])
-def test_a_device_that_is_not_there_is_named(pair: Path, opener: Opener) -> None:
+async def test_a_device_that_is_not_there_is_named(pair: Path) -> None:
     with pytest.raises(SpecdecError, match="dml") as caught:
-        opener(str(pair), "dml")
+        await open_process(str(pair), "dml")
     assert caught.value.fix
 
 
@@ -178,8 +186,8 @@ async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path
     app.services.extra_pairs = [pair]
     async with app.run_test() as pilot:
         screen = screen_of(app)
-        await until(lambda: app.services.host.state.session)
-        assert app.services.host.state.device == "auto"
+        await until(lambda: app.services.engine.state.session)
+        assert app.services.engine.state.device == "auto"
         await pilot.pause()
         assert "Self-test on cpu" in str(screen.query_one("#welcome-text", Static).render())
         assert screen.query_one(TopBar).model.endswith(" · cpu")

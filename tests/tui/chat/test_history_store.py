@@ -7,18 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_onnx.tui.chat.conversation import messages
-from specdec_onnx.tui.chat.history.store import (
-    END,
-    START,
-    Conversation,
-    Store,
-    find,
-    recent,
-    remove,
-    siblings,
-    switch,
-    tip,
-)
+from specdec_onnx.tui.chat.history.store import MATCH_END, MATCH_START, Conversation, Store
 from specdec_onnx.tui.chat.session import Piece
 
 
@@ -39,7 +28,7 @@ def test_a_turn_comes_back_with_its_pieces_and_statistics(store: Store) -> None:
     conversation = store.create("Hello", "pair", {"system": "Be brief."})
     _, said = exchange(store, conversation, "Hi", "Hello there")
     reopened = Store(store.path)
-    line = reopened.line(said)
+    line = reopened.branch(said)
     assert [(turn.role, turn.text) for turn in line] == [("user", "Hi"), ("assistant", "Hello there")]
     assert line[1].pieces == (Piece("Hello there", "draft"),)
     assert line[1].statistics == {"new_tokens": 1}
@@ -53,26 +42,26 @@ def test_regenerating_makes_a_branch_and_switching_goes_back_to_its_newest_leaf(
     asked, first = exchange(store, conversation, "One", "first answer")
     deeper = exchange(store, conversation, "Two", "deeper")[1]
     second = store.add(conversation.id, asked, "assistant", "second answer")
-    assert siblings(store, second) == [first, second.id]
-    assert not switch(store, second, 1)
-    assert switch(store, second, -1)
+    assert store.siblings(second) == [first, second.id]
+    assert not store.switch(second, 1)
+    assert store.switch(second, -1)
     current = store.conversation(conversation.id)
-    assert current is not None and current.head == deeper == tip(store, first)
+    assert current is not None and current.head == deeper == store.newest_leaf(first)
 
 
 def test_removing_a_turn_takes_its_answers_and_leaves_its_sibling(store: Store) -> None:
     conversation = store.create("Delete", "", {})
     asked, first = exchange(store, conversation, "Question", "kept words")
     second = store.add(conversation.id, asked, "assistant", "zebra")
-    remove(store, second)
+    store.delete_turn(second)
     current = store.conversation(conversation.id)
     assert current is not None and current.head == first
-    assert find(store, "zebra") == [] and len(find(store, "kept")) == 1
+    assert store.search("zebra") == [] and len(store.search("kept")) == 1
     question = store.turn(asked)
     assert question is not None
-    remove(store, question)
+    store.delete_turn(question)
     current = store.conversation(conversation.id)
-    assert current is not None and current.head is None and store.all_turns(conversation.id) == []
+    assert current is not None and current.head is None and store.turns(conversation.id) == []
 
 
 def test_search_finds_unfinished_words_accents_and_titles(store: Store) -> None:
@@ -80,11 +69,11 @@ def test_search_finds_unfinished_words_accents_and_titles(store: Store) -> None:
     exchange(store, cooking, "How long do I boil eggs?", "Seven minutes in a Café.")
     coding = store.create("Eggs in code", "", {})
     exchange(store, coding, "Reverse a list", "Use reversed().")
-    assert [hit.title for hit in find(store, "boil eg")] == ["Cooking"]
-    assert [hit.title for hit in find(store, "cafe")] == ["Cooking"]
-    assert {hit.title for hit in find(store, "eggs")} == {"Cooking", "Eggs in code"}
-    assert f"{START}Seven{END}" in next(hit.snippet for hit in find(store, "seven"))
-    assert [hit.title for hit in recent(store)] == ["Eggs in code", "Cooking"]
+    assert [hit.title for hit in store.search("boil eg")] == ["Cooking"]
+    assert [hit.title for hit in store.search("cafe")] == ["Cooking"]
+    assert {hit.title for hit in store.search("eggs")} == {"Cooking", "Eggs in code"}
+    assert f"{MATCH_START}Seven{MATCH_END}" in next(hit.snippet for hit in store.search("seven"))
+    assert [hit.title for hit in store.recent()] == ["Eggs in code", "Cooking"]
 
 
 def test_a_conversation_is_found_by_its_best_turn(store: Store) -> None:
@@ -94,9 +83,9 @@ def test_a_conversation_is_found_by_its_best_turn(store: Store) -> None:
     exchange(store, good, f"{long} river", f"{long} river {long}")
     middling = store.create("Two", "", {})
     exchange(store, middling, "x", f"a river {long[:300]}")
-    hits = find(store, "river")
+    hits = store.search("river")
     assert [hit.title for hit in hits] == ["One", "Two"]
-    assert hits[0].snippet == f"{START}river{END}"
+    assert hits[0].snippet == f"{MATCH_START}river{MATCH_END}"
     question = store.turn(hits[0].turn or 0)
     assert question is not None and question.text == "river"
 
@@ -106,7 +95,7 @@ def test_one_conversation_with_many_hits_hides_no_other(store: Store) -> None:
     for _ in range(30):
         exchange(store, chatty, "river", "river")
     exchange(store, store.create("Other", "", {}), "x", "and a river in a longer text")
-    assert {hit.title for hit in find(store, "river", limit=5)} == {"Chatty", "Other"}
+    assert {hit.title for hit in store.search("river", limit=5)} == {"Chatty", "Other"}
 
 
 def test_a_title_does_not_come_before_a_better_text(store: Store) -> None:
@@ -114,17 +103,17 @@ def test_a_title_does_not_come_before_a_better_text(store: Store) -> None:
     exchange(store, store.create("Talk", "", {}), "rivers", "Rivers, rivers, rivers.")
     for number in range(3):
         exchange(store, store.create(f"Rivers {number}", "", {}), "Hello", "Hi")
-    found = [hit.title for hit in find(store, "rivers")]
+    found = [hit.title for hit in store.search("rivers")]
     assert set(found[:2]) == {"Talk", "Rivers 2"}, "the best text and the newest title, then the other titles"
     assert sorted(found[2:]) == ["Rivers 0", "Rivers 1", "Rivers of Spain"]
-    assert [hit.title for hit in find(store, "spain rivers")] == ["Rivers of Spain"], "in any order"
+    assert [hit.title for hit in store.search("spain rivers")] == ["Rivers of Spain"], "in any order"
 
 
 def test_what_is_found_by_title_and_text_comes_first(store: Store) -> None:
     exchange(store, store.create("About rivers", "", {}), "About rivers", "They flow.")
     exchange(store, store.create("Rivers", "", {}), "Hello", "Hi")
     exchange(store, store.create("Talk", "", {}), "x", "a word about rivers and about much else")
-    assert next(hit.title for hit in find(store, "rivers about")) == "About rivers"
+    assert next(hit.title for hit in store.search("rivers about")) == "About rivers"
 
 
 @pytest.mark.parametrize("words", ["好き", "🎉", "itchhik", "hitchhiker 銀河"])
@@ -132,7 +121,7 @@ def test_parts_of_words_are_found_where_no_word_begins_so(store: Store, words: s
     exchange(
         store, store.create("t", "", {}), "私は東京が好きです 🎉", "The Hitchhiker's Guide 銀河ヒッチハイク"
     )
-    assert len(find(store, words)) == 1
+    assert len(store.search(words)) == 1
 
 
 @pytest.mark.parametrize(
@@ -166,21 +155,21 @@ def test_parts_of_words_are_found_where_no_word_begins_so(store: Store, words: s
 )
 def test_no_search_is_an_error(store: Store, typed: str) -> None:
     exchange(store, store.create("t", "", {}), "tell me a river story", "text")
-    assert len(find(store, typed)) <= 1
+    assert len(store.search(typed)) <= 1
 
 
 @given(st.text(max_size=60))
 def test_no_typing_is_an_error(typed: str) -> None:
     store = Store(None)
     exchange(store, store.create(typed.encode(errors="replace").decode(), "", {}), "a river", "text")
-    find(store, typed)
+    store.search(typed)
     store.close()
 
 
 @pytest.mark.parametrize("words", ['"', "a OR", "NEAR(", "col:x", "*", "100%_!", "-x", "()"])
 def test_search_takes_any_typing_as_words(store: Store, words: str) -> None:
     exchange(store, store.create("t", "", {}), "plain", "text")
-    assert find(store, words) == []
+    assert store.search(words) == []
 
 
 def test_search_follows_a_growing_answer(store: Store) -> None:
@@ -188,9 +177,9 @@ def test_search_follows_a_growing_answer(store: Store) -> None:
     said = store.add(conversation.id, None, "assistant")
     store.update(said.id, "alpha", None, [], {})
     store.update(said.id, "alpha beta", None, [], {})
-    assert find(store, "beta") and find(store, "alpha")
+    assert store.search("beta") and store.search("alpha")
     store.delete(conversation.id)
-    assert find(store, "alpha") == [] and store.rows("SELECT count(*) FROM turn") == [(0,)]
+    assert store.search("alpha") == [] and store.rows("SELECT count(*) FROM turn") == [(0,)]
 
 
 def test_a_failed_transaction_changes_nothing(store: Store) -> None:
@@ -206,7 +195,7 @@ def test_messages_alternate_even_after_an_answer_without_text(store: Store) -> N
     conversation = store.create("Empty", "", {})
     _, silent = exchange(store, conversation, "First", "")
     asked = store.add(conversation.id, silent, "user", "Second")
-    assert messages("Be brief.", store.line(asked.id)) == [
+    assert messages("Be brief.", store.branch(asked.id)) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "First\n\nSecond"},
     ]

@@ -10,7 +10,7 @@ from support.scripted_session import ScriptedSession
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.conversation import OpenConversation
-from specdec_onnx.tui.chat.history.store import Conversation, Store, recent
+from specdec_onnx.tui.chat.history.store import Conversation, Store
 from specdec_onnx.tui.chat.history.transfer import from_json, to_json, to_markdown
 from specdec_onnx.tui.chat.session import Piece
 from specdec_onnx.tui.chat.settings import DEFAULTS
@@ -38,13 +38,13 @@ def test_json_comes_back_whole() -> None:
     old, new = json.loads(text), json.loads(to_json(other, again))
     shape = [(turn["role"], turn["text"], turn["reason"], turn["pieces"]) for turn in old["turns"]]
     assert [(turn["role"], turn["text"], turn["reason"], turn["pieces"]) for turn in new["turns"]] == shape
-    assert [turn.text for turn in other.line(again.head)] == ["Hi *you*", "Hey"]
+    assert [turn.text for turn in other.branch(again.head)] == ["Hi *you*", "Hey"]
 
 
 def test_markdown_has_the_shown_branch_only() -> None:
     store = Store(None)
     made = sample(store)
-    text = to_markdown(made, store.line(made.head))
+    text = to_markdown(made, store.branch(made.head))
     assert text.startswith("# Two branches\n\n> Be kind.\n> Be brief.\n\n## You\n\nHi *you*\n")
     assert "## Assistant (stopped)\n\nHey\n" in text and "Hello" not in text
 
@@ -71,7 +71,7 @@ def test_a_foreign_file_is_refused_and_nothing_is_added(text: str) -> None:
     store = Store(None)
     with pytest.raises(SpecdecError):
         from_json(store, text)
-    assert recent(store) == []
+    assert store.recent() == []
 
 
 def damaged(where: str, value: Any) -> str:
@@ -99,7 +99,7 @@ def test_an_export_with_a_damaged_entry_is_refused_and_nothing_is_added(where: s
     store = Store(None)
     with pytest.raises(SpecdecError):
         from_json(store, damaged(where, value))
-    assert recent(store) == []
+    assert store.recent() == []
 
 
 def test_a_file_nested_without_end_is_refused() -> None:
@@ -123,7 +123,7 @@ async def test_figures_that_are_none_do_not_disturb_the_chat(
     app = chat_app(tmp_path, ScriptedSession(["x"]))
     async with app.run_test() as pilot:
         made = from_json(app.services.store, damaged("turn.statistics", statistics))
-        await screen_of(app).open_conversation(made.id)
+        await screen_of(app).conversations.open(made.id)
         await pilot.pause()
         await pilot.press("f3", "ctrl+o")
         await until(lambda: len(app.screen_stack) == 2)

@@ -14,7 +14,15 @@ from textual.geometry import Offset
 from textual.selection import Selection
 
 from specdec_onnx.tui.chat.widgets.lines import Line
-from specdec_onnx.tui.chat.widgets.markdown import PIECE, AnswerText, Block, Document, Look, look, rendered
+from specdec_onnx.tui.chat.widgets.markdown import (
+    PIECE,
+    AnswerText,
+    Block,
+    Document,
+    Styles,
+    render,
+    theme_styles,
+)
 
 TEXT = """# Title
 
@@ -147,9 +155,9 @@ def test_no_text_is_lost_between_the_blocks(marks: list[str], size: int) -> None
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(MARKS), max_size=15), st.sampled_from([1, 2, 5, 40]))
 def test_any_text_fits_any_width(marks: list[str], width: int) -> None:
-    style = look(Page())
+    styles = theme_styles(Page())
     for block in Document("".join(marks), whole=True).blocks:
-        for line in rendered(block, width, style):
+        for line in render(block, width, styles):
             assert line.margin.cell_length + line.body.cell_length == width
 
 
@@ -264,7 +272,7 @@ def test_no_column_is_left_out(width: int) -> None:
     names = [f"n{number:02}" for number in range(14)]
     rows = [f"|{'|'.join(names)}|", "|-" * 14 + "|", f"|{'|'.join(name.upper() for name in names)}|"]
     (block,) = Document("\n".join(rows), whole=True).blocks
-    drawn = "".join("".join(line.text for line in rendered(block, width, look(Page()))).split())
+    drawn = "".join("".join(line.text for line in render(block, width, theme_styles(Page()))).split())
     assert all(drawn.count(digit) >= "".join(names).count(digit) for digit in "0123456789")
 
 
@@ -274,12 +282,12 @@ async def test_a_resize_while_the_end_is_drawn_is_not_lost(monkeypatch: pytest.M
         app.answer.append(LONG_STRING)
         await pilot.pause()
 
-        def slowly(block: Block, width: int, style: Look) -> list[Line]:
+        def slowly(block: Block, width: int, styles: Styles) -> list[Line]:
             if threading.current_thread() is not threading.main_thread():
                 held.wait(10)
-            return rendered(block, width, style)
+            return render(block, width, styles)
 
-        monkeypatch.setattr("specdec_onnx.tui.chat.widgets.markdown.rendered", slowly)
+        monkeypatch.setattr("specdec_onnx.tui.chat.widgets.markdown.render", slowly)
         ending = asyncio.create_task(app.answer.finish(LONG_STRING))
         await pilot.resize_terminal(40, 40)
         await pilot.pause(0.2)
@@ -311,7 +319,7 @@ def test_deep_lists_are_drawn_to_their_end() -> None:
     lines = [
         line.text
         for block in Document(text, whole=True).blocks
-        for line in rendered(block, 120, look(Page()))
+        for line in render(block, 120, theme_styles(Page()))
     ]
     assert len(lines) == 25 and lines[-1].endswith("level24")
 

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from specdec_onnx.tui.chat.app import ChatApp
+from specdec_onnx.tui.chat.history.store import Store
 from specdec_onnx.tui.chat.inventory import LocalPair
 from specdec_onnx.tui.chat.widgets.prompt import Prompt
 
@@ -48,9 +49,7 @@ def same_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         LocalPair(Path("pairs/torn"), "torn", problem="no ONNX graph at pairs/torn/target/onnx/model.onnx"),
     ]
     monkeypatch.setattr("specdec_onnx.tui.chat.screens.models.local_pairs", lambda extra: pairs)
-    monkeypatch.setattr(
-        "specdec_onnx.tui.chat.screens.models.measured_speeds", lambda store: {"pairs/coder": 42.0}
-    )
+    monkeypatch.setattr(Store, "measured_speeds", lambda store: {"pairs/coder": 42.0})
     monkeypatch.setattr("specdec_onnx.tui.chat.inventory.available_memory", lambda: 8_000_000_000)
     monkeypatch.setattr(Prompt, "cursor_blink", False)
     monkeypatch.setattr(Input, "cursor_blink", False)
@@ -62,7 +61,7 @@ async def shown(
     app = chat_app(tmp_path, ScriptedSession(answers or [ANSWER]) if model else None)
     async with app.run_test(size=size) as pilot:
         if model:
-            await until(lambda: app.services.host.state.session)
+            await until(lambda: app.services.engine.state.session)
         await pilot.pause(0.1)
         await steps(app, pilot)
         await pilot.pause(0.1)

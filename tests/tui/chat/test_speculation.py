@@ -1,6 +1,6 @@
 """What one sees of speculation: sources, sparkline, reasons, the A/B."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from specdec_onnx.tui.chat.reply import answer_note, figures, meter, sparkline, why_nothing_drafted, why_plain
 from specdec_onnx.tui.chat.screens.compare import CompareScreen
-from specdec_onnx.tui.chat.session import Piece, Progress, Request, Round
+from specdec_onnx.tui.chat.session import OnProgress, Piece, Request, Round
 from specdec_onnx.tui.chat.widgets.answer import STYLES, AnswerView, TokenView, legend, token_content
 from specdec_onnx.tui.chat.widgets.bars import StatisticsBar
 from specdec_onnx.tui.chat.widgets.markdown import AnswerText
@@ -89,7 +89,7 @@ async def test_tokens_are_shown_while_they_come(tmp_path: Path) -> None:
         screen = await under_way(app, 1)
         await until(lambda: screen.query_one(TokenView).plain.startswith("alpha beta gamma delta"))
         assert not screen.query_one(AnswerText).display
-        screen.services.host.state.session.cancel()
+        screen.services.engine.state.session.cancel()
         await idle(app)
 
 
@@ -130,7 +130,7 @@ async def test_f4_answers_plainly_and_says_so(tmp_path: Path) -> None:
     session = ScriptedSession([WORDS])
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("f4")
         screen = await answered(app)
         assert session.requests[0].mode == "plain"
@@ -148,7 +148,7 @@ async def test_f4_answers_plainly_and_says_so(tmp_path: Path) -> None:
 async def test_a_model_without_draft_says_where_drafts_come_from(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession([WORDS], modes=("plain", "suffix", "auto")))
     async with app.run_test(size=(100, 24)) as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.pause()
         assert "no draft model" in str(screen_of(app).query_one(StatisticsBar).render())
 
@@ -185,9 +185,9 @@ async def test_the_comparison_says_how_far_each_answer_is(tmp_path: Path) -> Non
         await until(lambda: "reading the prompt: 1 of 1 tok" in screen_text(app))
         assert "waits for plain" in screen_text(app)
         assert "1 of 2: plain answers, at most 1,024 tok" in screen_text(app)
-        session._hold = 1
+        session._hold, session._pause = 1, 0.3  # time to hold the second answer after its first round
         session.go_on.set()
-        await until(lambda: "8 tok · " in screen_text(app))
+        await until(lambda: str(app.screen.query_one("#plain").border_subtitle).startswith("8 tok · "))
         session.go_on.clear()
         await until(lambda: "4 of 8 tok · " in screen_text(app))
         assert "2 of 2: speculative answers" in screen_text(app)
@@ -199,9 +199,9 @@ async def test_the_comparison_says_how_far_each_answer_is(tmp_path: Path) -> Non
 class Differing(ScriptedSession):
     """Says something else when it speculates."""
 
-    def reply(self, request: Request, progress: Progress) -> Iterator[Round]:
+    def reply(self, request: Request, on_progress: OnProgress) -> AsyncIterator[Round]:
         self._answers = ["alpha beta"] if request.mode == "plain" else ["alpha gamma"]
-        return super().reply(request, progress)
+        return super().reply(request, on_progress)
 
 
 async def test_the_comparison_does_not_hide_a_difference(tmp_path: Path) -> None:

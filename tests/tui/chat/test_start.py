@@ -1,5 +1,6 @@
 """The first minute: no model, a download, a damaged history, few colours, every action in the palette."""
 
+import asyncio
 import os
 import re
 import socket
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from rich.color import ColorSystem
-from support.chat_app import chat_app, idle, screen_of, under_way, until
+from support.chat_app import chat_app, eventually, idle, screen_of, under_way, until
 from support.scripted_session import ScriptedSession
 from support.snapshots import screen_text
 from textual import events
@@ -19,10 +20,11 @@ from textual.widgets import Button, OptionList, ProgressBar, Static
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.history.store import Store
-from specdec_onnx.tui.chat.screens.keys import COMMANDS
+from specdec_onnx.tui.chat.keys import COMMANDS
 from specdec_onnx.tui.chat.services import Services
 from specdec_onnx.tui.chat.settings import Preferences
-from specdec_onnx.tui.chat.widgets.welcome import JobBar, Pace, Welcome
+from specdec_onnx.tui.chat.widgets.bars import JobBar, Pace
+from specdec_onnx.tui.chat.widgets.welcome import Welcome
 from specdec_onnx.tui.cli import main as cli
 
 
@@ -50,15 +52,15 @@ async def test_a_machine_without_a_model_is_offered_the_catalog(tmp_path: Path) 
         await until(lambda: offer.display and offer.option_count == 2)
         screen.prompt.fill("typed meanwhile")
         await pilot.press("enter")
-        assert screen.prompt.text == "typed meanwhile" and not screen.busy
+        assert screen.prompt.text == "typed meanwhile" and not screen.answering.busy
         offer.focus()
         await pilot.press("down", "enter")
         job = screen.query_one(JobBar)
         await until(lambda: "downloading smollm2-135m" in str(job.query_one("#job-text", Static).render()))
         assert job.query_one(ProgressBar).percentage == 0.4
         go_on.set()
-        await until(lambda: app.services.host.state.session is session)
-        assert app.services.host.state.pair == str(tmp_path / "home" / "pairs" / "smollm2-135m")
+        await until(lambda: app.services.engine.state.session is session)
+        assert app.services.engine.state.pair == str(tmp_path / "home" / "pairs" / "smollm2-135m")
         assert not job.display
         screen.prompt.focus()
         await pilot.press("enter")
@@ -147,7 +149,7 @@ async def test_a_failed_download_says_why_and_a_cancelled_one_stops(tmp_path: Pa
         screen.get_pair("slow")
         job = screen.query_one(JobBar)
         await until(lambda: job.running)
-        assert not job.get("another", tmp_path)
+        assert not job.start("another", tmp_path)
         job.query_one("#job-cancel", Button).press()
         await until(stopped.is_set)
         await until(lambda: not job.display)
@@ -242,17 +244,17 @@ def test_the_speed_is_that_of_the_last_seconds() -> None:
 
 
 async def test_the_first_load_of_a_pair_says_that_it_measures_once(tmp_path: Path) -> None:
-    go_on = threading.Event()
+    go_on = asyncio.Event()
 
-    def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
+    async def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         on_measure()
-        go_on.wait(60)
+        await go_on.wait()
         return ScriptedSession(["fine"])
 
     app = chat_app(tmp_path, ScriptedSession([""]), opener=opener)
     async with app.run_test(size=(100, 30)):
         await until(lambda: "measuring scripted-pair on this machine, only this once" in screen_text(app))
-        await until(lambda: "Opened here for the first time" in screen_text(app))
+        await until(lambda: "First time on this machine" in screen_text(app))
         go_on.set()
         await until(lambda: "measur" not in screen_text(app))
 
@@ -263,10 +265,10 @@ async def test_a_damaged_history_is_announced_and_left_alone(tmp_path: Path) -> 
     damaged = home / "history.sqlite3"
     damaged.write_text("not a database at all " * 100)
     services = Services.start(
-        lambda pair, device, on_measure: ScriptedSession([""]), lambda name, folder, report: None
+        eventually(lambda *how: ScriptedSession([""])), lambda name, folder, report: None
     )
     assert services.store.path is None and "left untouched" in services.notice
-    services.stop()
+    await services.stop()
     assert damaged.read_text().startswith("not a database")
     app = chat_app(tmp_path, ScriptedSession(["fine"]), notice=services.notice)
     async with app.run_test(size=(80, 24)):
@@ -343,7 +345,7 @@ async def test_quitting_mid_answer_keeps_what_came(tmp_path: Path) -> None:
 
 def test_nothing_heavy_is_imported_before_a_model_is_loaded(tmp_path: Path) -> None:
     script = (
-        "import sys; import specdec_onnx.tui.chat.app, specdec_onnx.tui.chat.services, specdec_onnx.tui.chat.engine_worker;"
+        "import sys; import specdec_onnx.tui.chat.app, specdec_onnx.tui.chat.services, specdec_onnx.tui.chat.engine_client;"
         "heavy = {'numpy', 'onnxruntime', 'tokenizers', 'jinja2', 'onnx', 'gguf', 'huggingface_hub'} & set(sys.modules);"
         "print(', '.join(sorted(heavy)))"
     )
@@ -364,7 +366,7 @@ from support.snapshots import screen_text
 async def main():
     app = chat_app(Path({str(tmp_path)!r}), ScriptedSession(["# One\\n\\n```python\\nprint(1)\\n```\\n\\n- two\\n"]))
     async with app.run_test():
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await app.workers.wait_for_complete()
         before = set(sys.modules)
         await answered(app)

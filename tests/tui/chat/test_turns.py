@@ -13,14 +13,14 @@ from textual.widgets import Button
 from textual.widgets._footer import FooterKey
 from textual.widgets._toast import Toast
 
-from specdec_onnx.tui.chat import copying as clipboard
+from specdec_onnx.tui.chat import clipboard
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.history.store import Store
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
-from specdec_onnx.tui.chat.screens.keys import Twice
+from specdec_onnx.tui.chat.screens.dialogs import SecondPress
 from specdec_onnx.tui.chat.widgets.answer import AnswerView, QuestionView
 from specdec_onnx.tui.chat.widgets.lines import Line
-from specdec_onnx.tui.chat.widgets.markdown import AnswerText, Block, Look, rendered
+from specdec_onnx.tui.chat.widgets.markdown import AnswerText, Block, Styles, render
 from specdec_onnx.tui.chat.widgets.welcome import Welcome
 
 CODE = "First:\n\n```c\nint a;\n```\n\nthen\n\n```\nplain\n```\n"
@@ -60,7 +60,7 @@ async def test_editing_asks_again_on_another_branch(tmp_path: Path) -> None:
     async with app.run_test() as pilot:
         screen = await answered(app, "First", "Second")
         await press(app, pilot, "ctrl+t", "up", "up", "e")
-        assert screen.prompt.text == "First" and screen.editing is not None
+        assert screen.prompt.text == "First" and screen.turns.editing is not None
         assert str(screen.prompt.border_title) == "editing a question"
         screen.prompt.fill("Changed")
         await press(app, pilot, "enter")
@@ -91,7 +91,7 @@ async def test_escape_leaves_editing(tmp_path: Path) -> None:
         await press(app, pilot, "ctrl+e")
         assert screen.prompt.text == "Question"
         await press(app, pilot, "escape")
-        assert screen.prompt.text == "half a thought" and screen.editing is None
+        assert screen.prompt.text == "half a thought" and screen.turns.editing is None
         assert texts(screen) == ["Question", "one"]
 
 
@@ -137,23 +137,23 @@ async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:
 
 def test_each_press_has_its_own_time_to_be_confirmed_in() -> None:
     now = 0.0
-    twice = Twice(lambda: now)
-    assert not twice.again("turn")
+    press = SecondPress(lambda: now)
+    assert not press.confirms("turn")
     now = 7.0
-    assert not twice.again("other"), "a press for something else is a first one"
+    assert not press.confirms("other"), "a press for something else is a first one"
     now = 8.5
-    assert twice.again("other"), "the end of the first press's time does not end that of the second"
-    assert not twice.again("other"), "a third press asks again"
+    assert press.confirms("other"), "the end of the first press's time does not end that of the second"
+    assert not press.confirms("other"), "a third press asks again"
     now = 17.0
-    assert not twice.again("other"), "too late"
-    twice.forget()
-    assert not twice.again("other")
+    assert not press.confirms("other"), "too late"
+    press.forget()
+    assert not press.confirms("other")
 
 
 async def test_an_old_press_to_delete_does_not_take_back_a_newer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specdec_onnx.tui.chat.screens.keys.SECONDS_TO_CONFIRM", 1.0)
+    monkeypatch.setattr("specdec_onnx.tui.chat.screens.dialogs.SECONDS_TO_CONFIRM", 1.0)
     app = chat_app(tmp_path, ScriptedSession(["one", "two"]))
     async with app.run_test() as pilot:
         screen = await answered(app, "First", "Second")
@@ -229,16 +229,16 @@ async def test_nothing_changes_while_an_answer_comes(tmp_path: Path) -> None:
         await pilot.press("ctrl+r", "ctrl+e", "ctrl+g", "alt+left")
         await screen.action_delete()
         assert len(session.requests) == 1 and len(screen.conversation.line) == 2
-        assert screen.editing is None
+        assert screen.turns.editing is None
 
 
 async def long_conversation(app: ChatApp, pilot: Pilot[None], questions: int) -> ChatScreen:
     """So many questions without answers, the last of them on view."""
     screen = screen_of(app)
-    await until(lambda: app.services.host.state.session)
+    await until(lambda: app.services.engine.state.session)
     for number in range(questions):
         screen.conversation.ask(f"question {number}")
-    await screen.transcript.show_line(screen.conversation.line)
+    await screen.transcript.show_branch(screen.conversation.line)
     await pilot.pause()
     return screen
 
@@ -313,18 +313,18 @@ async def test_answers_are_rendered_before_they_are_mounted(
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     rendering: list[bool] = []
 
-    def noting(block: Block, width: int, look: Look) -> list[Line]:
+    def noting(block: Block, width: int, styles: Styles) -> list[Line]:
         rendering.append(threading.current_thread() is threading.main_thread())
-        return rendered(block, width, look)
+        return render(block, width, styles)
 
     async with app.run_test(size=(77, 24)):
         screen = screen_of(app)
-        monkeypatch.setattr("specdec_onnx.tui.chat.widgets.markdown.rendered", noting)
+        monkeypatch.setattr("specdec_onnx.tui.chat.widgets.markdown.render", noting)
         for number in range(8):
             answer = screen.conversation.ask(f"question {number}")
             app.services.store.update(answer.id, "One.\n\nTwo.", "eos", [], {})
         screen.conversation.reload()
-        await screen.transcript.show_line(screen.conversation.line)
+        await screen.transcript.show_branch(screen.conversation.line)
         await until(lambda: screen.query(AnswerText).last().size.height == 3)
         assert rendering == [False] * 16, "none on the event loop, none twice"
 

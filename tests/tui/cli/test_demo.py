@@ -12,7 +12,7 @@ from specdec_onnx.tui.cli.main import main
 def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     scripted = ScriptedEngine()
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
-    monkeypatch.setattr("specdec_onnx.tui.chat.inventory.prepare", lambda name: Path(name))
+    monkeypatch.setattr("specdec_onnx.tui.prepare.prepared_pair", lambda name: Path(name))
     return scripted
 
 

@@ -1,4 +1,4 @@
-"""Opening the history file: checked first, migrated, never overwritten."""
+"""Open the history file: check it, migrate it, never overwrite it."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -7,6 +7,9 @@ from pathlib import Path
 from specdec_onnx.models.errors import SpecdecError
 
 APPLICATION_ID = 0x53504443  # "SPDC"
+BUSY_SECONDS = 2.0
+CHECKED_BYTES = 32 << 20
+"""Largest file that is checked in full when it is opened."""
 
 _FIRST = """
 CREATE TABLE conversation (
@@ -50,42 +53,38 @@ END;
 STEPS: tuple[str, ...] = (_FIRST,)
 
 
-def version(connection: sqlite3.Connection) -> int:
-    """How many migration steps this database has taken."""
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def migrate(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> None:
-    """Take the missing steps, each in one transaction with its version number."""
-    for number in range(version(connection), len(steps)):
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {steps[number]} PRAGMA user_version = {number + 1};"
-            f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
-        )
-
-
-BUSY_SECONDS = 2.0
-CHECKED_BYTES = 32 << 20
-
-
 def connect(path: Path | None) -> sqlite3.Connection:
-    """A ready connection; None keeps everything in memory. Raises SpecdecError and leaves the file as it is."""
+    """Open the history, or one in memory if `path` is None.
+
+    Raises SpecdecError if the file can't be used, and leaves it untouched.
+    """
     if path is None:
         return _prepared(_raw(":memory:"))
     _make_folder(path.parent)
     try:
         connection = _raw(str(path))
+        try:
+            _inspect(connection, path)
+            return _prepared(connection)
+        except BaseException:
+            connection.close()
+            raise
     except sqlite3.Error as error:
         raise _unusable(path, str(error)) from error
-    try:
-        _inspect(connection, path)
-        return _prepared(connection)
-    except sqlite3.Error as error:
-        connection.close()
-        raise _unusable(path, str(error)) from error
-    except SpecdecError:
-        connection.close()
-        raise
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """Return how many migration steps this database has taken."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> None:
+    """Run the missing steps, each in one transaction with its version number."""
+    for number in range(version(connection), len(steps)):
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {steps[number]} PRAGMA user_version = {number + 1};"
+            f" PRAGMA application_id = {APPLICATION_ID}; COMMIT;"
+        )
 
 
 def _raw(name: str) -> sqlite3.Connection:
@@ -97,25 +96,25 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SpecdecError(
-            f"The history folder {folder} can't be made.",
+            f"The history folder {folder} can't be created.",
             str(error),
             "Set SPECDEC_HOME to a folder you can write to.",
         ) from error
 
 
 def _inspect(connection: sqlite3.Connection, path: Path) -> None:
-    found = version(connection)
-    if found > len(STEPS):
+    stored = version(connection)
+    if stored > len(STEPS):
         raise SpecdecError(
             f"The history {path} was written by a newer specdec.",
-            f"It has schema version {found}; this one knows {len(STEPS)}.",
+            f"Its schema version is {stored}; this version of specdec supports up to {len(STEPS)}.",
             "Update specdec-onnx, or set SPECDEC_HOME to another folder.",
         )
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     if tables and owner != APPLICATION_ID:
-        raise _unusable(path, "it is a database of another program")
-    # A large history would keep the prompt waiting; SQLite reports what it meets there as it goes.
+        raise _unusable(path, "it is another program's database")
+    # Checking a large history would delay the prompt; SQLite reports damage there when it reads it.
     small = path.stat().st_size <= CHECKED_BYTES
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if small else "ok"
     if verdict != "ok":

@@ -1,4 +1,4 @@
-"""Reading and writing conversations; one statement or one transaction per method."""
+"""The history: conversations as trees of turns in SQLite, and the search over all of them."""
 
 import json
 import sqlite3
@@ -17,11 +17,16 @@ from specdec_onnx.tui.chat.history.database import connect
 from specdec_onnx.tui.chat.session import Packed, Piece, pack
 
 Role = Literal["user", "assistant"]
+MATCH_START, MATCH_END = "\x02", "\x03"
+"""Surround each match in a snippet; nobody types them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message; `parent` is the turn it follows, so siblings are branches."""
+    """One message; `parent` is the turn it follows, so turns with the same parent are branches.
+
+    `reason` says why an answer ended; None means that it is being written, or was when the program ended.
+    """
 
     id: int
     conversation: str
@@ -31,7 +36,6 @@ class Turn:
     reason: str | None = None
     pieces: Sequence[Piece] = ()
     statistics: Mapping[str, Any] = field(default_factory=dict)
-    created: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,12 @@ class Conversation:
     title: str
     model: str
     settings: Mapping[str, Any]
-    head: int | None
-    created: float
-    updated: float
+    head: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A line of the history list; `snippet` marks a match as `search` says."""
+    """One line of the history list; after a search, `snippet` is the text around the best match, in turn `turn`."""
 
     id: str
     title: str
@@ -60,16 +62,43 @@ class Summary:
     turn: int | None = None
 
 
-_TURN = "id, conversation, parent, role, text, reason, pieces, statistics, created"
+_CONVERSATION = "id, title, model, settings, head"
+_TURN = "id, conversation, parent, role, text, reason, pieces, statistics"
 _ANCESTORS = f"""
-WITH RECURSIVE line(id) AS (
-    SELECT ? UNION ALL SELECT turn.parent FROM turn JOIN line USING (id) WHERE turn.parent IS NOT NULL
-) SELECT {_TURN} FROM turn WHERE id IN line ORDER BY id
+WITH RECURSIVE branch(id) AS (
+    SELECT ? UNION ALL SELECT turn.parent FROM turn JOIN branch USING (id) WHERE turn.parent IS NOT NULL
+) SELECT {_TURN} FROM turn WHERE id IN branch ORDER BY id
 """
+_SPEEDS = """
+SELECT conversation.model, turn.statistics FROM turn JOIN conversation ON conversation.id = turn.conversation
+WHERE turn.role = 'assistant' AND turn.reason IS NOT NULL ORDER BY turn.id DESC LIMIT 1000
+"""
+_SUMMARY = "c.id, c.title, c.model, c.updated, (SELECT count(*) FROM turn WHERE conversation = c.id)"
+_RECENT = f"SELECT {_SUMMARY} FROM conversation AS c ORDER BY updated DESC, rowid DESC LIMIT ?"
+_IN_TEXTS = f"""
+WITH best(number, score) AS (
+    SELECT turn.id, min(search.rank) FROM search JOIN turn ON turn.id = search.rowid
+    WHERE search MATCH ?1 GROUP BY turn.conversation ORDER BY min(search.rank) LIMIT ?2
+)
+SELECT {_SUMMARY}, snippet(search, 0, '{MATCH_START}', '{MATCH_END}', '…', 8), turn.id
+FROM best JOIN search ON search.rowid = best.number JOIN turn ON turn.id = best.number
+JOIN conversation AS c ON c.id = turn.conversation
+WHERE search MATCH ?1 ORDER BY best.score, c.updated DESC
+"""
+_IN_TITLES = f"SELECT {_SUMMARY} FROM conversation AS c WHERE {{all}} ORDER BY updated DESC LIMIT ?"
+_INSIDE_WORDS = f"""
+SELECT {_SUMMARY} FROM conversation AS c
+WHERE EXISTS (SELECT 1 FROM turn WHERE conversation = c.id AND {{all}}) ORDER BY updated DESC LIMIT ?
+"""
+_MOST_WORDS, _MOST_LETTERS = 32, 64
+"""How many words a search takes, and how many letters of each: enough to recognize a pasted page by its beginning."""
 
 
 class Store:
-    """The history; usable from any thread. `path` None means it lives in memory only."""
+    """The history file; usable from any thread. With `path` None it lives in memory only.
+
+    Every method raises SpecdecError when the file can't be read or written at the moment.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -77,268 +106,253 @@ class Store:
         self.connection = connect(path)
 
     def twin(self) -> "Store":
-        """Another connection to the same file, so that its writes never make this one wait."""
+        """Open another connection to the same file, whose writes never block this one; in memory, this store itself."""
         return self if self.path is None else Store(self.path)
 
     def close(self) -> None:
-        """Finish with the file."""
+        """Close the file."""
         self.connection.close()
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of one statement. SpecdecError when the file can't be read or written now."""
-        with self._lock, _explained(self.path):
+        """Run one statement and return all its rows."""
+        with self._lock, _clear_errors(self.path):
             return self.connection.execute(query, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside happen, or none. SpecdecError when the file can't be written now."""
-        with self._lock, _explained(self.path):
+        """Run all statements inside, or none of them. Transactions may be nested; the outermost one commits."""
+        with self._lock, _clear_errors(self.path):
+            if self.connection.in_transaction:
+                yield
+                return
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self.connection.execute("COMMIT")
             except BaseException:
-                if self.connection.in_transaction:  # a full disk has ended it already
+                if self.connection.in_transaction:  # a full disk has already ended it
                     self.connection.execute("ROLLBACK")
                 raise
 
     def create(self, title: str, model: str, settings: Mapping[str, Any]) -> Conversation:
-        """A new, empty conversation."""
-        now, name = time.time(), uuid.uuid4().hex
-        made = Conversation(name, title, model, dict(settings), None, now, now)
-        values = (name, title, model, json.dumps(dict(settings)), now, now)
+        """Add a conversation without turns."""
+        conversation = Conversation(uuid.uuid4().hex, title, model, dict(settings))
+        now = time.time()
+        values = (conversation.id, title, model, json.dumps(dict(settings)), now, now)
         self.rows("INSERT INTO conversation VALUES (?, ?, ?, ?, NULL, ?, ?)", *values)
-        return made
+        return conversation
 
-    def conversation(self, name: str) -> Conversation | None:
-        """One conversation by id, without its turns."""
-        query = "SELECT id, title, model, settings, head, created, updated FROM conversation WHERE id = ?"
-        for row in self.rows(query, name):
-            return Conversation(row[0], row[1], row[2], json.loads(row[3]), *row[4:])
-        return None
+    def conversation(self, id: str) -> Conversation | None:
+        """Read one conversation, without its turns."""
+        rows = self.rows(f"SELECT {_CONVERSATION} FROM conversation WHERE id = ?", id)
+        return _conversation(rows[0]) if rows else None
 
     def latest(self) -> Conversation | None:
-        """The conversation touched last."""
-        found = self.rows("SELECT id FROM conversation ORDER BY updated DESC LIMIT 1")
-        return self.conversation(found[0][0]) if found else None
+        """Read the conversation that was changed last."""
+        rows = self.rows(f"SELECT {_CONVERSATION} FROM conversation ORDER BY updated DESC LIMIT 1")
+        return _conversation(rows[0]) if rows else None
 
-    def rename(self, name: str, title: str) -> None:
+    def rename(self, conversation: str, title: str) -> None:
         """Give a conversation another title."""
-        self.rows("UPDATE conversation SET title = ? WHERE id = ?", title, name)
+        self.rows("UPDATE conversation SET title = ? WHERE id = ?", title, conversation)
 
-    def configure(self, name: str, model: str, settings: Mapping[str, Any]) -> None:
-        """Remember the model and the settings of a conversation."""
-        values = (model, json.dumps(dict(settings)), name)
+    def configure(self, conversation: str, model: str, settings: Mapping[str, Any]) -> None:
+        """Save the model and the settings of a conversation."""
+        values = (model, json.dumps(dict(settings)), conversation)
         self.rows("UPDATE conversation SET model = ?, settings = ? WHERE id = ?", *values)
 
-    def delete(self, name: str) -> None:
-        """Remove a conversation with all its branches."""
-        self.rows("DELETE FROM conversation WHERE id = ?", name)
+    def delete(self, conversation: str) -> None:
+        """Delete a conversation with all its branches."""
+        self.rows("DELETE FROM conversation WHERE id = ?", conversation)
 
-    def add(self, conversation: str, parent: int | None, role: Role, text: str = "") -> Turn:
-        """Append a turn and make it the head. SpecdecError when what it follows was deleted by another chat."""
-        now = time.time()
-        with self.transaction():
-            query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, ?) RETURNING id"
-            number = self.rows(query, conversation, parent, role, text, now)[0][0]
-            self.head(conversation, number)
-        return Turn(number, conversation, parent, role, text, created=now)
-
-    def head(self, conversation: str, turn: int | None) -> None:
+    def set_head(self, conversation: str, turn: int | None) -> None:
         """Show the branch that ends with this turn."""
         query = "UPDATE conversation SET head = ?, updated = ? WHERE id = ?"
         self.rows(query, turn, time.time(), conversation)
 
+    def add(self, conversation: str, parent: int | None, role: Role, text: str = "") -> Turn:
+        """Append a turn and make it the head. Raises SpecdecError if its parent was deleted by another chat."""
+        query = (
+            "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, ?) RETURNING id"
+        )
+        with self.transaction():
+            id = self.rows(query, conversation, parent, role, text, time.time())[0][0]
+            self.set_head(conversation, id)
+        return Turn(id, conversation, parent, role, text)
+
     def update(
         self, turn: int, text: str, reason: str | None, pieces: Iterable[Piece], statistics: Mapping[str, Any]
     ) -> None:
-        """Save an answer as far as it has come; reason None means that it is still being written."""
+        """Save an answer as far as it is written; reason None means that more will follow."""
         values = (text, reason, pack(pieces), json.dumps(dict(statistics)), turn)
         self.rows("UPDATE turn SET text = ?, reason = ?, pieces = ?, statistics = ? WHERE id = ?", *values)
 
-    def turn(self, number: int) -> Turn | None:
-        """One turn by id."""
-        found = self.rows(f"SELECT {_TURN} FROM turn WHERE id = ?", number)
-        return _turn(found[0]) if found else None
+    def turn(self, id: int) -> Turn | None:
+        """Read one turn."""
+        rows = self.rows(f"SELECT {_TURN} FROM turn WHERE id = ?", id)
+        return _turn(rows[0]) if rows else None
 
-    def line(self, head: int | None) -> list[Turn]:
-        """The branch from the first turn to `head`."""
-        return [] if head is None else [_turn(row) for row in self.rows(_ANCESTORS, head)]
-
-    def all_turns(self, conversation: str) -> list[Turn]:
-        """Every turn of every branch, oldest first."""
+    def turns(self, conversation: str) -> list[Turn]:
+        """Read the turns of all branches, oldest first."""
         query = f"SELECT {_TURN} FROM turn WHERE conversation = ? ORDER BY id"
         return [_turn(row) for row in self.rows(query, conversation)]
 
+    def branch(self, head: int | None) -> list[Turn]:
+        """Read the turns from the first one to `head`."""
+        return [] if head is None else [_turn(row) for row in self.rows(_ANCESTORS, head)]
 
-@contextmanager
-def _explained(path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.IntegrityError as error:  # a turn would follow one that is not there
-        raise gone() from error
-    except sqlite3.Error as error:
-        raise SpecdecError(
-            "The history can't be used now.",
-            f"{path or 'memory'}: {error}",
-            "Free some space or close what holds the file, then try again.",
-        ) from error
+    def siblings(self, turn: Turn) -> list[int]:
+        """Return the ids of all turns with this turn's parent, oldest first, including its own unless it was deleted."""
+        query = "SELECT id FROM turn WHERE conversation = ? AND parent IS ? AND role = ? ORDER BY id"
+        return [row[0] for row in self.rows(query, turn.conversation, turn.parent, turn.role)]
+
+    def newest_leaf(self, turn: int) -> int:
+        """Follow the newest branch from this turn to its end."""
+        while child := self.rows("SELECT max(id) FROM turn WHERE parent = ?", turn)[0][0]:
+            turn = child
+        return turn
+
+    def switch(self, turn: Turn, offset: int) -> bool:
+        """Show the sibling `offset` positions away, down to its newest leaf; return False if there is none."""
+        siblings = self.siblings(turn)
+        if turn.id not in siblings:
+            raise deleted_elsewhere()
+        position = siblings.index(turn.id) + offset
+        if not 0 <= position < len(siblings):
+            return False
+        self.set_head(turn.conversation, self.newest_leaf(siblings[position]))
+        return True
+
+    def delete_turn(self, turn: Turn) -> None:
+        """Delete a turn and all that follow it; the newest sibling, or else the parent, becomes the head."""
+        with self.transaction():
+            if not self.rows("DELETE FROM turn WHERE id = ? RETURNING id", turn.id):
+                raise deleted_elsewhere()
+            siblings = self.siblings(turn)
+            head = self.newest_leaf(siblings[-1]) if siblings else turn.parent
+            self.set_head(turn.conversation, head)
+
+    def recent(self, limit: int = 200) -> list[Summary]:
+        """List the latest conversations, newest first."""
+        return [Summary(*row) for row in self.rows(_RECENT, limit)]
+
+    def search(self, typed: str, limit: int = 100) -> list[Summary]:
+        """List the conversations whose title, or one of whose turns, contains all words, best first.
+
+        The last letters of a word may be missing. A conversation ranks by its best turn; one that matches in title
+        and text ranks above those that are as high in only one of the two lists. If no word starts with what was
+        typed, the words are searched for inside others.
+        """
+        words = _words(typed)
+        if not words:
+            return self.recent(limit)
+        titles = self._containing(_IN_TITLES, "title", words, limit)
+        texts = [Summary(*row) for row in self.rows(_IN_TEXTS, _match_expression(words), limit)]
+        if not (titles or texts):
+            return self._containing(_INSIDE_WORDS, "text", words, limit)
+        return _merge(titles, texts)[:limit]
+
+    def _containing(self, query: str, column: str, words: list[str], limit: int) -> list[Summary]:
+        patterns = ["%" + "".join("!" + c if c in "!%_" else c for c in word) + "%" for word in words]
+        condition = " AND ".join([f"{column} LIKE ? ESCAPE '!'"] * len(patterns))
+        return [Summary(*row) for row in self.rows(query.format(all=condition), *patterns, limit)]
+
+    def measured_speeds(self, answers: int = 20) -> dict[str, float]:
+        """Return, by pair, the median decode speed of its latest speculative answers, in tokens per second."""
+        speeds: dict[str, list[float]] = {}
+        for model, stored in self.rows(_SPEEDS):
+            statistics = json.loads(stored)
+            speed = statistics.get("decode_tokens_per_second") or 0.0
+            latest = speeds.setdefault(statistics.get("pair") or model, [])
+            if speed and statistics.get("mode") != "plain" and len(latest) < answers:
+                latest.append(speed)
+        return {pair: sorted(latest)[len(latest) // 2] for pair, latest in speeds.items() if latest}
 
 
-def gone() -> SpecdecError:
-    """What somebody is told whose conversation is not there any more."""
+def deleted_elsewhere() -> SpecdecError:
+    """The error for a turn or conversation that another window has deleted."""
     return SpecdecError(
-        "This part of the conversation is gone.",
+        "This part of the conversation was deleted.",
         "It was deleted in another window.",
-        "What is left is shown now; ask again.",
+        "The screen now shows what is left. Ask again.",
     )
 
 
+@contextmanager
+def _clear_errors(path: Path | None) -> Iterator[None]:
+    """Turn the errors of SQLite into errors for the reader."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:  # the parent of a new turn is missing
+        raise deleted_elsewhere() from error
+    except sqlite3.Error as error:
+        raise SpecdecError(
+            "The history is not accessible at the moment.",
+            f"{path or 'memory'}: {error}",
+            "Free some disk space or close the program that locks the file, then try again.",
+        ) from error
+
+
+def _conversation(row: tuple[Any, ...]) -> Conversation:
+    id, title, model, settings, head = row
+    return Conversation(id, title, model, json.loads(settings), head)
+
+
 def _turn(row: tuple[Any, ...]) -> Turn:
-    number, conversation, parent, role, text, reason, pieces, statistics, created = row
-    figures = json.loads(statistics)
-    return Turn(number, conversation, parent, role, text, reason, Packed(pieces), figures, created)
+    id, conversation, parent, role, text, reason, pieces, statistics = row
+    return Turn(id, conversation, parent, role, text, reason, Packed(pieces), json.loads(statistics))
 
 
-def siblings(store: Store, turn: Turn) -> list[int]:
-    """Ids of the turns that follow the same turn, oldest first; this one is among them unless it was deleted."""
-    query = "SELECT id FROM turn WHERE conversation = ? AND parent IS ? AND role = ? ORDER BY id"
-    return [row[0] for row in store.rows(query, turn.conversation, turn.parent, turn.role)]
-
-
-def tip(store: Store, turn: int) -> int:
-    """The newest leaf below a turn."""
-    while found := store.rows("SELECT max(id) FROM turn WHERE parent = ?", turn)[0][0]:
-        turn = found
-    return turn
-
-
-def switch(store: Store, turn: Turn, offset: int) -> bool:
-    """Show the sibling `offset` places away, down to its newest leaf; False when there is none."""
-    choices = siblings(store, turn)
-    if turn.id not in choices:
-        raise gone()
-    place = choices.index(turn.id) + offset
-    if not 0 <= place < len(choices):
-        return False
-    store.head(turn.conversation, tip(store, choices[place]))
-    return True
-
-
-def remove(store: Store, turn: Turn) -> None:
-    """Delete a turn and all that followed it; the newest sibling, or else the parent, becomes the head."""
-    with store.transaction():
-        if not store.rows("DELETE FROM turn WHERE id = ? RETURNING id", turn.id):
-            raise gone()
-        left = siblings(store, turn)
-        store.head(turn.conversation, tip(store, left[-1]) if left else turn.parent)
-
-
-START, END = "\x02", "\x03"
-"""Around a match in a snippet: nothing that people write."""
-WORDS, LETTERS = 32, 64
-"""The most that are looked for, and of each: enough to tell a pasted page by its beginning."""
-TOP = 1
-"""How much more the first places of a list count than those after them; the smaller, the more."""
-
-_SUMMARY = "c.id, c.title, c.model, c.updated, (SELECT count(*) FROM turn WHERE conversation = c.id)"
-_LIST = f"SELECT {_SUMMARY} FROM conversation AS c ORDER BY updated DESC, rowid DESC LIMIT ?"
-_TEXT = f"""
-WITH best(number, score) AS (
-    SELECT turn.id, min(search.rank) FROM search JOIN turn ON turn.id = search.rowid
-    WHERE search MATCH ?1 GROUP BY turn.conversation ORDER BY min(search.rank) LIMIT ?2
-)
-SELECT {_SUMMARY}, snippet(search, 0, '{START}', '{END}', '…', 8), turn.id
-FROM best JOIN search ON search.rowid = best.number JOIN turn ON turn.id = best.number
-JOIN conversation AS c ON c.id = turn.conversation
-WHERE search MATCH ?1 ORDER BY best.score, c.updated DESC
-"""
-_TITLE = f"SELECT {_SUMMARY} FROM conversation AS c WHERE {{all}} ORDER BY updated DESC LIMIT ?"
-_PARTS = f"""
-SELECT {_SUMMARY} FROM conversation AS c
-WHERE EXISTS (SELECT 1 FROM turn WHERE conversation = c.id AND {{all}}) ORDER BY updated DESC LIMIT ?
-"""
-
-
-def recent(store: Store, limit: int = 200) -> list[Summary]:
-    """The latest conversations, newest first."""
-    return [Summary(*row) for row in store.rows(_LIST, limit)]
-
-
-def find(store: Store, typed: str, limit: int = 100) -> list[Summary]:
-    """Conversations whose title or one of whose turns holds all words (they may be unfinished), best first.
-
-    A conversation counts by its best turn. One that is found by its title and by its text comes before those that
-    are as high in one of the two lists only. Where no word begins so, parts of words are looked for.
-    """
-    words = words_of(typed)
-    if not words:
-        return recent(store, limit)
-    titles = _holding(store, _TITLE, "title", words, limit)
-    texts = [Summary(*row) for row in store.rows(_TEXT, match_expression(words), limit)]
-    if not (titles or texts):
-        return _holding(store, _PARTS, "text", words, limit)
-    return merged(titles, texts)[:limit]
-
-
-def words_of(typed: str) -> list[str]:
+def _words(typed: str) -> list[str]:
     """The words of a search, each once and without control characters."""
     clean = "".join(c if c.isprintable() else " " for c in typed)
-    return list(dict.fromkeys(word[:LETTERS] for word in clean.split()))[:WORDS]
+    return list(dict.fromkeys(word[:_MOST_LETTERS] for word in clean.split()))[:_MOST_WORDS]
 
 
-def merged(titles: list[Summary], texts: list[Summary]) -> list[Summary]:
-    """Both lists as one: a place counts by how far up it is, and places in both add up."""
-    found = {each.id: each for each in [*titles, *texts]}  # those of the text know where they match
-    score = dict.fromkeys(found, 0.0)
-    for places in (titles, texts):
-        for place, each in enumerate(places):
-            score[each.id] += 1 / (TOP + place)
-    return sorted(found.values(), key=lambda each: (-score[each.id], -each.updated))
-
-
-def match_expression(words: list[str]) -> str:
-    """FTS5 syntax for 'all of these words', with every operator made harmless."""
+def _match_expression(words: list[str]) -> str:
+    """Ask FTS5 for all of these words, with every operator quoted."""
     return " ".join('"' + word.replace('"', '""') + '"*' for word in words)
 
 
-def _holding(store: Store, query: str, column: str, words: list[str], limit: int) -> list[Summary]:
-    patterns = ["%" + "".join("!" + c if c in "!%_" else c for c in word) + "%" for word in words]
-    condition = " AND ".join([f"{column} LIKE ? ESCAPE '!'"] * len(patterns))
-    return [Summary(*row) for row in store.rows(query.format(all=condition), *patterns, limit)]
+def _merge(titles: list[Summary], texts: list[Summary]) -> list[Summary]:
+    """Rank both lists as one by the sum of 1 / position in each."""
+    summaries = {each.id: each for each in [*titles, *texts]}  # those of the texts have a snippet
+    score = dict.fromkeys(summaries, 0.0)
+    for ranked in (titles, texts):
+        for position, each in enumerate(ranked, start=1):
+            score[each.id] += 1 / position
+    return sorted(summaries.values(), key=lambda each: (-score[each.id], -each.updated))
 
 
 class Recorder:
-    """Keeps at most one save under way; the newest state of the answer always wins."""
+    """Saves a growing answer in a thread of its own, with at most one save running; the newest state wins."""
 
     def __init__(self, store: Store) -> None:
         self._twin = store.twin()
-        self._own = self._twin is not store
+        self._owns_twin = self._twin is not store
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
-        self._running: Future[None] | None = None
+        self._latest: Future[None] | None = None
 
     def offer(
         self, turn: int, text: str, reason: str | None, pieces: Sequence[Piece], statistics: Mapping[str, Any]
-    ) -> bool:
-        """Save unless a save is still running; a finished answer (reason given) is always saved."""
-        if reason is None and self._running is not None and not self._running.done():
-            return False
+    ) -> None:
+        """Save the answer, unless a save is still running; a finished answer (with a reason) is always saved."""
+        if reason is None and self._latest is not None and not self._latest.done():
+            return
         state = (turn, text, reason, tuple(pieces), dict(statistics))
-        self._running = self._pool.submit(self._twin.update, *state)
-        return True
+        self._latest = self._pool.submit(self._twin.update, *state)
 
     def failure(self) -> BaseException | None:
-        """What went wrong with the last finished save."""
-        done = self._running is not None and self._running.done()
-        return self._running.exception() if self._running is not None and done else None
+        """Return the error of the latest save if it has failed."""
+        return self._latest.exception() if self._latest is not None and self._latest.done() else None
 
     def wait(self) -> None:
-        """Return when everything offered is on disk."""
-        if self._running is not None:
-            self._running.exception()
+        """Block until everything offered is on disk."""
+        if self._latest is not None:
+            self._latest.exception()
 
     def close(self) -> None:
-        """Finish the last save and close the own connection."""
+        """Finish the last save."""
         self._pool.shutdown(wait=True)
-        if self._own:
+        if self._owns_twin:
             self._twin.close()

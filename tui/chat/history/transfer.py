@@ -1,7 +1,8 @@
-"""Conversations as Markdown to read and as JSON to move; the JSON comes back in whole, branches included."""
+"""Conversations as files: Markdown to read, and JSON that can be imported again with all branches."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Any, TypeGuard
 
@@ -18,12 +19,12 @@ NUMBERS = (
 )
 
 
-def to_markdown(conversation: Conversation, line: Sequence[Turn]) -> str:
-    """The shown branch as one Markdown document."""
+def to_markdown(conversation: Conversation, branch: Sequence[Turn]) -> str:
+    """Write the shown branch as a Markdown document."""
     parts = [f"# {conversation.title}\n"]
     if system := str(conversation.settings.get("system") or ""):
         parts.append(f"> {system}\n".replace("\n", "\n> ").removesuffix("\n> ") + "\n")
-    for turn in line:
+    for turn in branch:
         heading = "You" if turn.role == "user" else "Assistant"
         stopped = " (stopped)" if turn.reason == "cancelled" else ""
         parts.append(f"## {heading}{stopped}\n\n{turn.text.strip()}\n")
@@ -31,8 +32,7 @@ def to_markdown(conversation: Conversation, line: Sequence[Turn]) -> str:
 
 
 def to_json(store: Store, conversation: Conversation) -> str:
-    """Every branch, with statistics and token sources."""
-    turns = [_plain(turn) for turn in store.all_turns(conversation.id)]
+    """Write every branch, with the statistics and the source of each token."""
     body = {
         "format": FORMAT,
         "version": VERSION,
@@ -40,12 +40,12 @@ def to_json(store: Store, conversation: Conversation) -> str:
         "model": conversation.model,
         "settings": dict(conversation.settings),
         "head": conversation.head,
-        "turns": turns,
+        "turns": [_as_dict(turn) for turn in store.turns(conversation.id)],
     }
     return json.dumps(body, ensure_ascii=False, indent=1)
 
 
-def _plain(turn: Turn) -> dict[str, Any]:
+def _as_dict(turn: Turn) -> dict[str, Any]:
     return {
         "id": turn.id,
         "parent": turn.parent,
@@ -58,34 +58,26 @@ def _plain(turn: Turn) -> dict[str, Any]:
 
 
 def from_json(store: Store, text: str) -> Conversation:
-    """Read an exported conversation as a new one. Raises SpecdecError and adds nothing when it is not one."""
+    """Add an exported conversation as a new one. Raises SpecdecError and adds nothing if the text is not one."""
     body = _checked(text)
     with store.transaction():
         title = body["title"].strip() or UNTITLED
-        made = store.create(title, body.get("model") or "", body.get("settings") or {})
-        numbers: dict[Any, int | None] = {None: None}
+        conversation = store.create(title, body.get("model") or "", body.get("settings") or {})
+        ids: dict[Any, int | None] = {None: None}
         for entry in body["turns"]:
-            numbers[entry["id"]] = _insert(store, made.id, numbers, entry)
-        store.head(made.id, numbers[body.get("head")])
-    found = store.conversation(made.id)
-    assert found is not None
-    return found
-
-
-def _insert(
-    store: Store, conversation: str, numbers: Mapping[Any, int | None], entry: Mapping[str, Any]
-) -> int:
-    query = "INSERT INTO turn(conversation, parent, role, text, created) VALUES (?, ?, ?, ?, 0) RETURNING id"
-    parent = numbers[entry.get("parent")]
-    number = int(store.rows(query, conversation, parent, entry["role"], entry["text"])[0][0])
-    pieces = Packed(json.dumps(entry.get("pieces") or []))
-    figures = _figures(entry.get("statistics") or {})
-    store.update(number, entry["text"], entry.get("reason"), pieces, figures)
-    return number
+            parent = ids[entry.get("parent")]
+            turn = store.add(conversation.id, parent, entry["role"], entry["text"])
+            pieces = Packed(json.dumps(entry.get("pieces") or []))
+            statistics = _figures(entry.get("statistics") or {})
+            store.update(turn.id, turn.text, entry.get("reason"), pieces, statistics)
+            ids[entry["id"]] = turn.id
+        head = ids[body.get("head")]
+        store.set_head(conversation.id, head)
+    return replace(conversation, head=head)
 
 
 def _figures(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those that are not what the chat calculates with and shows."""
+    """Leave out statistics of a type that the chat can't calculate with or show."""
     return {name: value for name, value in stored.items() if _is_figure(name, value)}
 
 
@@ -99,44 +91,46 @@ def _is_figure(name: str, value: object) -> bool:
 
 def _checked(text: str) -> dict[str, Any]:
     try:
-        body = json.loads(text, parse_constant=_no_number)
+        body = json.loads(text, parse_constant=_reject_constant)
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise _refused("it holds half of a character (a lone surrogate)") from error
+        raise _refused("it contains half a character (a lone surrogate)") from error
     except (ValueError, RecursionError) as error:
         raise _refused(f"it is not JSON ({error})") from error
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise _refused(f'it has no "format": "{FORMAT}"')
     if type(body.get("version")) is not int or body["version"] > VERSION:
-        raise _refused(f"its version is {body.get('version')}, this specdec reads up to {VERSION}")
-    _check_kinds(body)
+        raise _refused(
+            f"its version is {body.get('version')}, but this specdec reads versions up to {VERSION}"
+        )
+    _check_types(body)
     _check_turns(body["turns"], body.get("head"))
     return body
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
-def _check_kinds(body: Mapping[str, Any]) -> None:
-    for name, kind in (("title", str), ("turns", list), ("model", str | None), ("settings", dict | None)):
-        if not isinstance(body.get(name), kind):
-            raise _refused(f"its {name} is missing or of another kind")
+def _check_types(body: Mapping[str, Any]) -> None:
+    for name, type_ in (("title", str), ("turns", list), ("model", str | None), ("settings", dict | None)):
+        if not isinstance(body.get(name), type_):
+            raise _refused(f"its {name} is missing or has the wrong type")
 
 
 def _check_turns(turns: Sequence[object], head: object) -> None:
     known: set[object] = {None}
     for entry in turns:
         if not _is_turn(entry) or entry["id"] in known or entry.get("parent") not in known:
-            raise _refused("a turn is incomplete, or comes before the turn it follows")
+            raise _refused("a turn is incomplete or comes before its parent")
         known.add(entry["id"])
     if type(head) not in (int, NoneType) or head not in known:
         raise _refused("its head is not one of its turns")
 
 
 def _is_turn(entry: object) -> TypeGuard[dict[str, Any]]:
-    kinds = (("id", int), ("parent", int | None), ("role", str), ("text", str), ("reason", str | None))
-    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), kind) for name, kind in kinds):
+    types = (("id", int), ("parent", int | None), ("role", str), ("text", str), ("reason", str | None))
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), type_) for name, type_ in types):
         return False
     if entry["role"] not in ("user", "assistant") or not isinstance(entry.get("statistics"), dict | None):
         return False

@@ -12,10 +12,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from specdec_onnx.models.text import on_one_line, printable, rate
-from specdec_onnx.tui.chat.engine_client import Host
+from specdec_onnx.tui.chat.engine_client import EngineClient
 from specdec_onnx.tui.chat.reply import Reply
-from specdec_onnx.tui.chat.session import Message, Request
-from specdec_onnx.tui.chat.settings import Settings
+from specdec_onnx.tui.chat.session import Request
 from specdec_onnx.tui.chat.widgets.answer import token_content
 
 FRAMES = 10
@@ -25,16 +24,16 @@ WAITING = {"plain": "starting", "auto": "waits for plain"}
 
 
 class CompareScreen(ModalScreen[None]):
-    """Runs plain first, then speculative, on the same engine and prompt; greedy, so the texts must agree."""
+    """Answers plainly, then speculatively, with the same engine and prompt; greedy, so the texts must agree."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,f5", "leave", "Close")]
 
-    def __init__(self, host: Host, messages: Sequence[Message], settings: Settings, question: str) -> None:
+    def __init__(self, engine: EngineClient, request: Request, question: str) -> None:
         super().__init__()
-        self._host, self._question = host, question
-        greedy = replace(settings, temperature=0.0)
-        self._sampled = settings.temperature > 0
-        self._requests = [Request(messages, greedy, mode, fresh=True) for mode in SIDES]
+        self._engine, self._question = engine, question
+        self._sampled = request.settings.temperature > 0
+        greedy = replace(request.settings, temperature=0.0)
+        self._requests = [replace(request, settings=greedy, mode=mode, fresh=True) for mode in SIDES]
         self.replies: list[Reply] = []
 
     def compose(self) -> ComposeResult:
@@ -51,7 +50,7 @@ class CompareScreen(ModalScreen[None]):
             yield Static("", id="verdict")
 
     def on_mount(self) -> None:
-        """Start with the plain side; both follow their text."""
+        """Start with the plain side; both scroll with their text."""
         for side in self.query(VerticalScroll):
             side.anchor()
         self._next()
@@ -60,14 +59,13 @@ class CompareScreen(ModalScreen[None]):
     def _next(self) -> None:
         request = self._requests[len(self.replies)]
         self.replies.append(Reply(0, request))
-        self._host.answer(self.replies[-1])
+        self._engine.answer(self.replies[-1])
 
     def tick(self) -> None:
-        """Draw what has come; start the second side when the first has ended."""
+        """Draw the text so far; start the second side when the first has ended."""
         reply = self.replies[-1]
-        reply.drain()
         self._draw(reply)
-        if not reply.finished:
+        if reply.reason is None:
             return
         if len(self.replies) < len(SIDES) and reply.reason not in ("cancelled", "error"):
             self._next()
@@ -79,17 +77,17 @@ class CompareScreen(ModalScreen[None]):
         side = self.query_one(f"#{reply.request.mode}", VerticalScroll)
         side.query_one(Static).update(token_content(reply.pieces))
         side.border_subtitle = self._progress(reply)
-        if not reply.finished:
+        if reply.reason is None:
             self.query_one("#verdict", Static).update(self._overview())
 
     def _progress(self, reply: Reply) -> str:
-        """How far an answer is; the second has the length of the first, as far as anyone knows."""
+        """How far an answer is; the second is expected to be as long as the first."""
         if not reply.pieces:
             done, total = reply.reading or (0, 0)
             return f"reading the prompt: {done:,} of {total:,} tok" if total else "reading the prompt"
         new = f"{reply.statistics()['new_tokens']:,}"
         first = self.replies[0]
-        if reply is not first and not reply.finished:
+        if reply is not first and reply.reason is None:
             new += f" of {first.statistics()['new_tokens']:,}"
         return f"{new} tok · {speed(reply)}"
 
@@ -103,8 +101,7 @@ class CompareScreen(ModalScreen[None]):
     def action_leave(self) -> None:
         """Stop what still runs."""
         for reply in self.replies:
-            if reply.reason is None:
-                reply.cancel()
+            reply.cancel()
         self.dismiss(None)
 
 

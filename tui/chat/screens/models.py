@@ -1,4 +1,4 @@
-"""The model picker: pairs on this machine, and those to get."""
+"""The dialog to open a pair on this machine or to download one."""
 
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -11,14 +11,21 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from specdec_onnx.tui.chat.inventory import LocalPair, local, local_pairs, measured_speeds, offered, same_path
+from specdec_onnx.tui.chat.inventory import (
+    LocalPair,
+    downloadable_options,
+    local_option,
+    local_pairs,
+    same_folder,
+)
 from specdec_onnx.tui.chat.services import Services
 
 Choice = tuple[Literal["open", "get"], str]
+"""("open", folder) or ("get", name in the catalog)."""
 
 
 class ModelsScreen(ModalScreen[Choice | None]):
-    """Gives ("open", folder), ("get", catalog name), or None."""
+    """Returns the choice, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,ctrl+o", "leave", "Close")]
 
@@ -28,47 +35,49 @@ class ModelsScreen(ModalScreen[Choice | None]):
         self._pairs: list[LocalPair] = []
 
     def compose(self) -> ComposeResult:
-        """One list with two headings."""
+        """Show one list with two headings."""
         with Vertical(classes="dialog tall") as box:
             box.border_title = "Models"
-            box.border_subtitle = "Enter opens or gets · Esc closes"
+            box.border_subtitle = "Enter opens or downloads · Esc closes"
             yield OptionList(id="models")
 
     def on_mount(self) -> None:
-        """Fill the list; reading a few small files takes milliseconds."""
+        """Fill the list; that reads only a few small files."""
         extra = [*self._services.extra_pairs, *([Path(self._current)] if self._current else [])]
         self._pairs = local_pairs(extra)
-        speeds = measured_speeds(self._services.store)
+        speeds = self._services.store.measured_speeds()
         entries = self.query_one(OptionList)
         if self._pairs:
             entries.add_options(
-                [heading("On this machine"), *(self._option(pair, speeds) for pair in self._pairs)]
+                [_heading("On this machine"), *(self._option(pair, speeds) for pair in self._pairs)]
             )
-        if lines := offered():
+        if options := downloadable_options():
             entries.add_options(
-                [heading("To get"), *(Option(line, id=f"get:{name}") for name, line in lines.items())]
+                [_heading("To download"), *(Option(text, id=f"get:{name}") for name, text in options.items())]
             )
-        entries.highlighted = self._first()
+        entries.highlighted = self._current_option()
 
     def _option(self, pair: LocalPair, speeds: dict[str, float]) -> Option:
-        current = same_path(pair.path, self._current)
-        speed = next((speed for name, speed in speeds.items() if same_path(name, pair.path)), None)
-        return Option(local(pair, speed, current), id=f"open:{pair.path}", disabled=bool(pair.problem))
+        is_open = same_folder(pair.path, self._current)
+        speed = next((speed for name, speed in speeds.items() if same_folder(name, pair.path)), None)
+        return Option(
+            local_option(pair, speed, is_open=is_open), id=f"open:{pair.path}", disabled=bool(pair.problem)
+        )
 
-    def _first(self) -> int:
-        places = [at for at, pair in enumerate(self._pairs) if same_path(pair.path, self._current)]
-        return places[0] + 1 if places else 1
+    def _current_option(self) -> int:
+        pairs = enumerate(self._pairs, start=1)
+        return next((at for at, pair in pairs if same_folder(pair.path, self._current)), 1)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Done."""
+        """Return the choice."""
         kind, _, name = (event.option_id or "").partition(":")
         self.dismiss(("open", name) if kind == "open" else ("get", name))
 
     def action_leave(self) -> None:
-        """Keep what is open."""
+        """Keep the open pair."""
         self.dismiss(None)
 
 
-def heading(text: str) -> Option:
-    """A line that can't be chosen."""
+def _heading(text: str) -> Option:
+    """Return a line that can't be chosen."""
     return Option(Content.assemble((text, "bold $text-primary")), disabled=True)

@@ -1,4 +1,4 @@
-"""The settings of one conversation, made from the table in `tui/settings.py`."""
+"""The dialog for the settings of one conversation."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, Horizontal, VerticalScroll
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
@@ -16,7 +17,7 @@ from specdec_onnx.tui.chat.widgets.prompt import LineInput, TextInput
 
 
 class SettingsScreen(ModalScreen[Settings | None]):
-    """Gives the changed settings, or None when they are left as they were."""
+    """Returns the changed settings, or None if the dialog was cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f2", "leave", "Cancel"),
@@ -28,7 +29,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
         self._settings = settings
 
     def compose(self) -> ComposeResult:
-        """System prompt, device, numbers, stop strings, buttons."""
+        """Lay out system prompt, device, numbers, stop strings and buttons."""
         with VerticalScroll(classes="dialog tall", can_focus=False) as box:
             box.border_title = "Settings of this conversation"
             box.border_subtitle = "Ctrl+S saves · Esc cancels"
@@ -43,28 +44,20 @@ class SettingsScreen(ModalScreen[Settings | None]):
                 classes="buttons",
             )
 
-    def _cells(self) -> list[Label | Input | Select[str]]:
-        cells: list[Label | Input | Select[str]] = [Label("Device")]
-        cells.append(
-            Select(
-                [(name, name) for name in DEVICES],
-                value=self._settings.device,
-                allow_blank=False,
-                compact=True,
-            )
-        )
+    def _cells(self) -> list[Widget]:
+        devices = [(name, name) for name in DEVICES]
+        cells: list[Widget] = [
+            Label("Device"),
+            Select(devices, value=self._settings.device, allow_blank=False, compact=True),
+        ]
         for field in FIELDS:
             cells.append(Label(f"{field.label} ({field.hint})"))
             cells.append(LineInput(field.show(self._settings), id=field.name, compact=True))
-        stops = show_stops(self._settings.stop)
-        return [
-            *cells,
-            Label("Stop at (commas between; \\n)"),
-            LineInput(stops, id="stop", compact=True),
-        ]
+        stops = LineInput(show_stops(self._settings.stop), id="stop", compact=True)
+        return [*cells, Label("Stop strings (comma-separated, \\n)"), stops]
 
     def read(self) -> Settings:
-        """What the screen says; ValueError or SpecdecError names the first field that is wrong."""
+        """Return the settings on the screen. Raises ValueError or SpecdecError for the first invalid one."""
         values: dict[str, Any] = {
             field.name: field.read(self.query_one(f"#{field.name}", Input).value) for field in FIELDS
         }
@@ -76,7 +69,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
     @on(Input.Submitted)
     @on(Button.Pressed, "#save")
     def action_save(self) -> None:
-        """Save, or say what is wrong."""
+        """Return the settings, or show what is invalid."""
         try:
             self.dismiss(self.read())
         except ValueError as error:
@@ -92,5 +85,5 @@ class SettingsScreen(ModalScreen[Settings | None]):
 
     @on(Button.Pressed, "#cancel")
     def action_leave(self) -> None:
-        """Leave everything as it was."""
+        """Change nothing."""
         self.dismiss(None)

@@ -1,6 +1,7 @@
-"""An answer: streamed Markdown, the same answer as tokens, and a line of figures below."""
+"""The turns on the screen: a question, and an answer as Markdown or as marked tokens with a line of figures below."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -14,6 +15,7 @@ from textual.widgets import Static
 
 from specdec_onnx.models.text import on_one_line, printable
 from specdec_onnx.tui.chat.history.store import Turn
+from specdec_onnx.tui.chat.keys import TURN_BINDINGS
 from specdec_onnx.tui.chat.reply import answer_note
 from specdec_onnx.tui.chat.session import Piece, Source, counts
 from specdec_onnx.tui.chat.widgets.lines import Line, LineView
@@ -22,166 +24,78 @@ from specdec_onnx.tui.chat.widgets.markdown import AnswerText
 View = Literal["text", "tokens", "trace"]
 VIEWS: tuple[View, ...] = ("text", "tokens", "trace")
 
-
-class TurnView(Vertical, can_focus=True):
-    """One turn on the screen; its keys are the screen's actions, applied to the focused turn."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "app.focus_previous", "Turn before", show=False),
-        Binding("down,j", "app.focus_next", "Turn after", show=False),
-        Binding("c", "screen.copy", "Copy"),
-        Binding("b", "screen.copy_code", "Code"),
-        Binding("r", "screen.regenerate", "Regenerate"),
-        Binding("e", "screen.edit", "Edit"),
-        Binding("g", "screen.resume", "Go on"),
-        Binding("d,delete", "screen.delete", "Delete"),
-        Binding("left", "screen.branch(-1)", "Branch before", show=False),
-        Binding("right", "screen.branch(1)", "Branch after", show=False),
-        Binding("escape", "screen.stop", "Back", show=False),
-    ]
-
-    def __init__(self, turn: Turn, place: tuple[int, int]) -> None:
-        super().__init__(id=f"turn-{turn.id}")
-        self.turn = turn
-        self.place = place
-
-    def branch_note(self) -> str:
-        """Which version of the turn this is, when there are several."""
-        number, total = self.place
-        return f"‹ {number}/{total} ›" if total > 1 else ""
-
-
-class QuestionView(TurnView):
-    """The reader's own turn."""
-
-    def compose(self) -> ComposeResult:
-        """The text, and the versions below it."""
-        yield Static(Content(printable(self.turn.text)), classes="question-text")
-        if note := self.branch_note():
-            yield Static(Content(f"{note} edited"), classes="note")
-
-
-LINES = 8
-Part = tuple[str, tuple[Span, ...]]
-
 STYLES: dict[Source, str] = {
     "draft": "$text-success underline",
     "suffix": "$text-warning bold underline",
     "target": "",
     "rejected": "$text-error strike",
 }
-NAMES: dict[Source, str] = {
-    "draft": "draft model",
+LEGEND: dict[Source, str] = {
     "suffix": "text so far",
+    "draft": "draft model",
     "target": "target",
     "rejected": "rejected",
 }
-ORDER: tuple[Source, ...] = ("suffix", "draft", "target", "rejected")
 
 
-class TokenView(LineView):
-    """Cut at line ends into parts of some lines each, so that a frame renders the last one only."""
+class TurnView(Vertical, can_focus=True):
+    """One turn. Its keys run the screen's actions, which apply to the focused turn."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[Content] = []
-        self._rendered: dict[Part, list[Line]] = {}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "app.focus_previous", "Previous turn", show=False),
+        Binding("down,j", "app.focus_next", "Next turn", show=False),
+        *TURN_BINDINGS,
+        Binding("escape", "screen.stop", "Back", show=False),
+    ]
 
-    def draw(self, pieces: Sequence[Piece], rounds: Sequence[int], *, trace: bool) -> None:
-        """Show these tokens."""
-        marked = token_content(pieces, rounds, trace=trace)
-        self._parts = [*cut(marked), Content.assemble("\n", legend(pieces, trace=trace))]
-        self.redraw()
+    def __init__(self, turn: Turn, version: tuple[int, int]) -> None:
+        super().__init__(id=f"turn-{turn.id}")
+        self.turn = turn
+        self._version = version
 
-    def colours(self) -> Style:
-        """Those of the theme, on a background that changes with the focus."""
-        return self.visual_style
-
-    def make_lines(self, width: int, *, anew: bool) -> list[Line]:
-        """Parts that are known are not rendered again."""
-        known = {} if anew else self._rendered
-        keyed = [((part.plain, tuple(part.spans)), part) for part in self._parts]
-        self._rendered = {
-            key: known[key] if key in known else self._lines_of(part, width) for key, part in keyed
-        }
-        return [line for key, _ in keyed for line in self._rendered[key]]
-
-    def _lines_of(self, part: Content, width: int) -> list[Line]:
-        strips = Visual.to_strips(self, part, width, None, self.visual_style, apply_selection=False, pad=True)
-        return [Line(Strip([]), strip) for strip in strips]
+    def version_note(self) -> str:
+        """Return which version of the turn this is, if there are several."""
+        number, total = self._version
+        return f"‹ {number}/{total} ›" if total > 1 else ""
 
 
-def cut(content: Content) -> list[Content]:
-    """Pieces of some lines each, without the line ends between them."""
-    lines = content.split("\n", allow_blank=True)
-    newline = Content("\n")
-    return [newline.join(lines[at : at + LINES]) for at in range(0, len(lines), LINES)]
+class QuestionView(TurnView):
+    """A question."""
 
-
-def token_content(pieces: Iterable[Piece], rounds: Sequence[int] = (), *, trace: bool = False) -> Content:
-    """The marked text; with `trace` the rejected tokens too and a bar after each round."""
-    parts: list[tuple[str, str]] = []
-    ends = _ends(rounds) if trace else set()
-    said = 0
-    for piece in pieces:
-        rejected = piece.source == "rejected"
-        if rejected and not trace:
-            continue
-        shown = printable(piece.text)
-        parts.append((shown.replace("\n", "⏎") if rejected else shown, STYLES[piece.source]))
-        said += not rejected
-        if not rejected and said in ends:
-            parts.append(("│", "$text-muted"))
-    return Content.assemble(*parts)
-
-
-def _ends(rounds: Sequence[int]) -> set[int]:
-    total, ends = 0, set()
-    for size in rounds:
-        total += size
-        ends.add(total)
-    return ends
-
-
-def legend(pieces: Sequence[Piece], *, trace: bool) -> Content:
-    """What the marks mean, with the number of tokens of each kind."""
-    totals = counts(pieces)
-    parts: list[tuple[str, str]] = []
-    for source in ORDER if trace else ORDER[:-1]:
-        parts += [(NAMES[source], STYLES[source]), (f" {totals[source]}  ", "")]
-    if trace:
-        parts += [("│", "$text-muted"), (" end of a round", "")]
-    return Content.assemble(*parts)
+    def compose(self) -> ComposeResult:
+        """Show the text, and its version below it."""
+        yield Static(Content(printable(self.turn.text)), classes="question-text")
+        if note := self.version_note():
+            yield Static(Content(f"{note} edited"), classes="note")
 
 
 class AnswerView(TurnView):
-    """The reader's choice of text or tokens, and the line below."""
+    """An answer as text or as tokens, and the line below it."""
 
-    def __init__(self, turn: Turn, place: tuple[int, int], view: View = "text", note: str = "") -> None:
-        super().__init__(turn, place)
+    def __init__(self, turn: Turn, version: tuple[int, int], view: View = "text") -> None:
+        # Markdown is the slowest import of all; a page without answers does without it.
+
+        super().__init__(turn, version)
         self.view: View = view
         self.text = turn.text
         self.pieces: Sequence[Piece] = turn.pieces
-        self.statistics: Mapping[str, Any] = turn.statistics
-        self.rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
-        self.reason = turn.reason
-        self.remark = note
-        # Held, not looked up: a frame may be drawn while the parts are not mounted yet, or not any more.
-        self.body, self.tokens, self.note = (
-            AnswerText(printable(self.text)),
-            TokenView(),
-            Static("", classes="note"),
-        )
+        self._statistics: Mapping[str, Any] = turn.statistics
+        self._rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
+        self._reason, self._remark = turn.reason, ""
         self._streamed = False
+        # Attributes, not queries: a frame may be drawn before the parts are mounted, or after they are removed.
+        self.body = AnswerText(printable(self.text))
+        self.tokens = TokenView()
+        self.note = Static("", classes="note")
 
     def compose(self) -> ComposeResult:
-        """All three parts; the view decides which are displayed."""
+        """Yield all three parts; `show` decides which are visible."""
         yield self.body
         yield self.tokens
         yield self.note
 
     def on_mount(self) -> None:
-        """Show what is already known."""
+        """Show what the stored turn has."""
         self.show(self.view)
         self.refresh_note()
 
@@ -191,39 +105,112 @@ class AnswerView(TurnView):
         self._streamed = True
         self.body.append(printable(text))
 
-    def go_on(self) -> None:
-        """It has not ended after all."""
-        self.reason, self.statistics, self.remark = None, {}, ""
+    def resume(self) -> None:
+        """Drop the ending of an answer that is being continued."""
+        self._reason, self._statistics, self._remark = None, {}, ""
         self.refresh_note()
 
     def update_tokens(self, pieces: Sequence[Piece], rounds: Sequence[int]) -> None:
-        """Take over the tokens so far; drawn only while they are in view."""
-        self.pieces, self.rounds = pieces, rounds
+        """Take the tokens so far; they are drawn only while they are visible."""
+        self.pieces, self._rounds = pieces, rounds
         if self.view != "text":
             self.show(self.view)
 
     async def finish(self, reason: str, statistics: Mapping[str, Any], remark: str = "") -> None:
-        """End the stream and draw the whole text once more, which heals what streaming got wrong."""
+        """End the stream and render the whole text again, which corrects what streaming got wrong."""
         if self._streamed:
             await self.body.finish(printable(self.text))
-        self.reason, self.statistics, self.remark = reason, statistics, remark
+        self._reason, self._statistics, self._remark = reason, statistics, remark
         self.show(self.view)
         self.refresh_note()
 
     def show(self, view: View) -> None:
-        """Switch between text, tokens and trace; answers without token records stay text."""
+        """Switch between text, tokens and trace; an answer without stored tokens stays text."""
         self.view = view
         marked = view != "text" and bool(self.pieces)
         self.body.display = not marked
         self.tokens.display = marked
         if marked:
-            self._draw_tokens()
-
-    def _draw_tokens(self) -> None:
-        self.tokens.draw(self.pieces, self.rounds, trace=self.view == "trace")
+            self.tokens.draw(self.pieces, self._rounds, trace=view == "trace")
 
     def refresh_note(self) -> None:
-        """The dim line: how it ended, its figures, its versions."""
-        parts = [answer_note(self.reason, self.statistics), self.remark, self.branch_note()]
-        self.note.update(Content(on_one_line(" · ".join(part for part in parts if part))))
-        self.note.display = bool(self.note.visual and str(self.note.content))
+        """Update the dim line: how the answer ended, its figures, its version."""
+        parts = [answer_note(self._reason, self._statistics), self._remark, self.version_note()]
+        text = on_one_line(" · ".join(part for part in parts if part))
+        self.note.update(Content(text))
+        self.note.display = bool(text)
+
+
+_Key = tuple[str, tuple[Span, ...]]
+
+
+class TokenView(LineView):
+    """Tokens marked by source, cut at line ends into parts, so that a frame renders only the last part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[Content] = []
+        self._rendered: dict[_Key, list[Line]] = {}
+
+    def draw(self, pieces: Sequence[Piece], rounds: Sequence[int], *, trace: bool) -> None:
+        """Show these tokens, and what the marks mean."""
+        tokens = token_content(pieces, rounds, trace=trace)
+        self._parts = [*_cut(tokens), Content.assemble("\n", legend(pieces, trace=trace))]
+        self.redraw()
+
+    def appearance(self) -> Style:
+        """Return the widget's style, whose background changes with the focus."""
+        return self.visual_style
+
+    def make_lines(self, width: int, *, reuse: bool) -> list[Line]:
+        """Join the lines of all parts."""
+        known = self._rendered if reuse else {}
+        keyed: list[tuple[_Key, Content]] = [((part.plain, tuple(part.spans)), part) for part in self._parts]
+        self._rendered = {key: known.get(key) or self._render_part(part, width) for key, part in keyed}
+        return [line for key, _ in keyed for line in self._rendered[key]]
+
+    def _render_part(self, part: Content, width: int) -> list[Line]:
+        strips = Visual.to_strips(self, part, width, None, self.visual_style, apply_selection=False, pad=True)
+        return [Line(Strip([]), strip) for strip in strips]
+
+
+_LINES_IN_PART = 8
+
+
+def _cut(content: Content) -> list[Content]:
+    lines = content.split("\n", allow_blank=True)
+    newline = Content("\n")
+    return [newline.join(lines[at : at + _LINES_IN_PART]) for at in range(0, len(lines), _LINES_IN_PART)]
+
+
+def token_content(pieces: Iterable[Piece], rounds: Sequence[int] = (), *, trace: bool = False) -> Content:
+    """Mark each token by its source; with `trace`, show rejected tokens and a bar after each round.
+
+    Args:
+        rounds: Tokens of the answer that each round added.
+    """
+    parts: list[tuple[str, str]] = []
+    round_ends = set(accumulate(rounds)) if trace else set()
+    count = 0
+    for piece in pieces:
+        text = printable(piece.text)
+        if piece.source != "rejected":
+            count += 1
+            parts.append((text, STYLES[piece.source]))
+            if count in round_ends:
+                parts.append(("│", "$text-muted"))
+        elif trace:
+            parts.append((text.replace("\n", "⏎"), STYLES["rejected"]))
+    return Content.assemble(*parts)
+
+
+def legend(pieces: Sequence[Piece], *, trace: bool) -> Content:
+    """Explain the marks, with the number of tokens from each source."""
+    totals = counts(pieces)
+    parts: list[tuple[str, str]] = []
+    for source, name in LEGEND.items():
+        if trace or source != "rejected":
+            parts += [(name, STYLES[source]), (f" {totals[source]}  ", "")]
+    if trace:
+        parts += [("│", "$text-muted"), (" end of a round", "")]
+    return Content.assemble(*parts)

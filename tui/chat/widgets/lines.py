@@ -1,4 +1,4 @@
-"""A widget of lines: only those that changed are drawn again, and text can be selected with the mouse."""
+"""A widget made of lines: only lines that changed are drawn again, and their text can be selected with the mouse."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,8 +12,10 @@ from textual.widget import Widget
 
 
 class Line(NamedTuple):
-    """A line as it is drawn: what is left of the text, and the text; `joint` is between it and the line above when
-    both are copied, which for a wrapped line is no line end."""
+    """One line on the screen: a margin, which is never copied, and the body.
+
+    `joint` joins the line to the one above when both are copied: a line end, or blanks if the text was wrapped there.
+    """
 
     margin: Strip
     body: Strip
@@ -21,12 +23,12 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What can be selected."""
+        """The text that can be selected."""
         return self.body.text.rstrip()
 
 
 class LineView(Widget):
-    """As high as its lines. A subclass makes them, and says `redraw` when they would come out differently."""
+    """A widget as high as its lines. A subclass makes the lines and calls `redraw` when they have changed."""
 
     DEFAULT_CSS = "LineView { width: 1fr; height: auto; }"
 
@@ -37,29 +39,32 @@ class LineView(Widget):
         self._fitted: tuple[int, object] | None = None
         self._stale = True
 
-    def colours(self) -> object:
-        """What decides, beside the width, how lines look."""
+    def appearance(self) -> object:
+        """Return everything but the width that decides what lines look like, to be compared."""
         raise NotImplementedError
 
-    def make_lines(self, width: int, *, anew: bool) -> list[Line]:
-        """All lines, `width` cells each; lines that stay the same must be the same objects. `anew`: nothing made
-        before fits any more."""
+    def make_lines(self, width: int, *, reuse: bool) -> list[Line]:
+        """Return all lines, each `width` cells wide.
+
+        With `reuse`, width and appearance are those of the last call: lines that stay the same must be the same
+        objects as before.
+        """
         raise NotImplementedError
 
     @property
     def plain(self) -> str:
-        """The characters on view."""
+        """The text of all lines."""
         return "\n".join(line.text for line in self._lines)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Lines at this width."""
+        """Return the number of lines at this width."""
         self._fit(width)
         return len(self._lines)
 
     def notify_style_update(self) -> None:
-        """Another theme may have been chosen."""
+        """Redraw if another theme was chosen."""
         super().notify_style_update()
-        if self._fitted is not None and self._fitted[1] != self.colours():
+        if self._fitted is not None and self._fitted[1] != self.appearance():
             self.redraw()
 
     def redraw(self) -> None:
@@ -79,29 +84,29 @@ class LineView(Widget):
 
     def _fit(self, width: int) -> None:
         if self._stale or self._fitted is None or self._fitted[0] != width:
-            fitted = (width, self.colours())
-            self._lines = self.make_lines(width, anew=self._fitted != fitted)
+            fitted = (width, self.appearance())
+            self._lines = self.make_lines(width, reuse=self._fitted == fitted)
             self._fitted, self._stale = fitted, False
 
     def render_line(self, y: int) -> Strip:
-        """A line, with the part of it that is selected."""
+        """Draw a line, with its selected part marked."""
         if y >= len(self._lines):
             return Strip.blank(self.size.width)
         line, selection = self._lines[y], self.text_selection
         span = selection.get_span(y) if selection else None
-        body = line.body if span is None else self._marked(line, *span)
+        body = line.body if span is None else self._highlight(line, *span)
         return Strip.join([line.margin, body.apply_offsets(0, y)]).apply_style(self.visual_style.rich_style)
 
-    def _marked(self, line: Line, start: int, end: int) -> Strip:
+    def _highlight(self, line: Line, start: int, end: int) -> Strip:
         text = line.text
         first, last = cell_len(text[:start]), cell_len(text if end < 0 else text[:end])
         style = self.screen.get_component_rich_style("screen--selection")
-        chosen = line.body.crop(first, last)
-        marked = Strip(Segment.apply_style(chosen, post_style=style), chosen.cell_length)
-        return Strip.join([line.body.crop(0, first), marked, line.body.crop(last)])
+        selected = line.body.crop(first, last)
+        highlighted = Strip(Segment.apply_style(selected, post_style=style), selected.cell_length)
+        return Strip.join([line.body.crop(0, first), highlighted, line.body.crop(last)])
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected characters, as they were before they were wrapped."""
+        """Return the selected text, unwrapped."""
         parts: list[str] = []
         for y, line in enumerate(self._lines):
             if (span := selection.get_span(y)) is not None:
@@ -112,5 +117,5 @@ class LineView(Widget):
 
 @lru_cache(maxsize=16)
 def blank(width: int) -> Line:
-    """An empty line."""
+    """Return an empty line."""
     return Line(Strip([]), Strip.blank(width))

@@ -1,6 +1,6 @@
-"""An answer's Markdown as one widget of lines.
+"""An answer's Markdown as one widget: a document cuts the text into blocks, and Rich renders each block as lines.
 
-Textual's own Markdown is a widget for each paragraph, list item and table cell, all of which are laid out again with
+Textual's own Markdown is a widget for each paragraph, list item and table cell, and lays all of them out again with
 every frame: a conversation of seven answers took a tenth of a second a frame.
 """
 
@@ -38,8 +38,118 @@ if TYPE_CHECKING:
     from textual.app import App
 
 
-TEXT = "$foreground"
-MARKDOWN = {
+PIECE = 12
+"""Lines or items in each piece of a growing block."""
+LISTS = ("bullet_list_open", "ordered_list_open")
+UNDECIDED = re.compile(r"(?<![^\n])[ \t]*[-=*+_#>`~|:.)\d]+$")
+"""The start of a last line that may become a list, a table, a fence or plain text with the next characters."""
+LINES = re.compile(r"(?<=\n)")
+"""Line ends as Markdown counts them; Python knows more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One top-level block.
+
+    Growing code and growing lists are several blocks of some lines or items each, so that a frame costs the same
+    however long they are; `starts` and `ends` tell the first and the last of them.
+    """
+
+    source: str
+    """Markdown; for a code block, only the code."""
+    language: str | None = None
+    """The language of code; None for everything else."""
+    starts: bool = True
+    ends: bool = True
+    references: str = ""
+    """The link definitions of the whole text so far, as Markdown."""
+
+
+class Document:
+    """A text as blocks. `whole` means that the text is complete, so that no block is cut into pieces."""
+
+    def __init__(self, text: str = "", *, whole: bool = False) -> None:
+        self.text = ""
+        self.blocks: list[Block] = []
+        self.whole = whole
+        self._read = 0
+        self._settled = 0
+        self._in_list = False
+        self._links: dict[str, Any] = {}
+        self.append(text)
+
+    def append(self, more: str) -> None:
+        """Add text and read again what it may have changed."""
+        self.text += more
+        tail, links = self.text[self._read :], deepcopy(self._links)
+        tokens = parser().parse(tail if self.whole else UNDECIDED.sub("", tail), links)
+        self._references = "\n".join(
+            f"[{name}]: <{link['href']}>" for name, link in links.get("references", {}).items()
+        )
+        tops = [
+            at for at, token in enumerate(tokens) if token.level == 0 and token.nesting >= 0 and token.map
+        ]
+        lines = LINES.split(tail)
+        del self.blocks[self._settled :]
+        for at in tops[:-1]:
+            self._add(tokens[at], lines)
+        if len(tops) > 1:
+            self._settle(_first_line(tokens[tops[-1]]), lines, links, in_list=False)
+        if tops:
+            self._add_last(tokens[tops[-1] :], lines, links)
+
+    def _settle(self, line: int, lines: Sequence[str], links: dict[str, Any], *, in_list: bool) -> None:
+        """Never read again what is before this line of the tail."""
+        self._settled, self._in_list = len(self.blocks), in_list
+        self._read += len("".join(lines[:line]))
+        self._links = links
+
+    def _add(self, token: "Token", lines: Sequence[str]) -> None:
+        if token.type in ("fence", "code_block"):
+            self.blocks += self._code(token.content, (token.info.split() or ["text"])[0])
+        else:
+            self._add_source(lines[slice(*(token.map or ()))], starts=not self._in_list)
+        self._in_list = False
+
+    def _add_source(self, lines: Sequence[str], *, starts: bool) -> None:
+        self.blocks.append(Block("".join(lines).rstrip("\n"), starts=starts, references=self._references))
+
+    def _add_last(self, tokens: "Sequence[Token]", lines: Sequence[str], links: dict[str, Any]) -> None:
+        items = [_first_line(token) for token in tokens if (token.type, token.level) == ("list_item_open", 1)]
+        full = 0 if self.whole or tokens[0].type not in LISTS else (len(items) - 1) // PIECE * PIECE
+        in_list = self._in_list
+        for at in range(0, full, PIECE):
+            self._add_source(lines[items[at] : items[at + PIECE]], starts=not in_list)
+            in_list = True
+        if full:
+            end = tokens[0].map[1] if tokens[0].map else len(lines)
+            self._settle(items[full], lines, links, in_list=True)
+            self._add_source(lines[items[full] : end], starts=False)
+        else:
+            self._add(tokens[0], lines)
+            self._in_list = in_list
+
+    def _code(self, code: str, language: str) -> Iterator[Block]:
+        lines = code.rstrip("\n").split("\n")
+        size = len(lines) if self.whole else PIECE
+        for at in range(0, len(lines), size):
+            piece = "\n".join(lines[at : at + size])
+            yield Block(piece, language, starts=at == 0, ends=at + size >= len(lines))
+
+
+def _first_line(token: "Token") -> int:
+    return token.map[0] if token.map else 0
+
+
+@cache
+def parser() -> "MarkdownIt":
+    """Return a parser without HTML: an answer about HTML needs its tags as text."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False, "maxNesting": 100}).enable(["strikethrough", "table"])
+
+
+ELEMENTS = {
     "h1": "bold underline $text-primary",
     "h2": "bold $text-primary",
     "h3": "bold",
@@ -60,58 +170,63 @@ MARKDOWN = {
     "table.border": "$foreground 30%",
     "table.header": "bold $text-primary",
 }
-PLAIN = {
+ELEMENTS_ANSI = {
     "code": "$text-warning",
     "code_block": "",
     "block_quote": "dim",
     "link_url": "dim",
     "table.border": "dim",
 }
-"""With the terminal's own 16 colours, which don't mix."""
+"""What differs with the terminal's own 16 colours, which can't be mixed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """Rich's styles for text, Markdown elements and code."""
+class Styles:
+    """Rich's styles for text, Markdown elements and code, taken from a theme."""
 
     text: RichStyle
     markdown: dict[str, RichStyle]
     syntax: "SyntaxTheme"
 
 
-def look(app: "App[Any]") -> Look:
-    """The look of the app's current theme."""
-    return _look(frozenset(app.theme_variables.items()), app.native_ansi_color, app.current_theme.dark)
-
-
-@lru_cache(maxsize=8)
-def _look(variables: frozenset[tuple[str, str]], ansi: bool, dark: bool) -> Look:
-    from rich.syntax import ANSISyntaxTheme
-
-    named = dict(variables)
-    markdown = {**MARKDOWN, **(PLAIN if ansi else {})}
-    return Look(
-        _resolved(TEXT, named),
-        {f"markdown.{name}": _resolved(style, named) for name, style in markdown.items()},
-        ANSISyntaxTheme({token: _resolved(style, named) for token, style in _syntax(ansi, dark).items()}),
+def theme_styles(app: "App[Any]") -> Styles:
+    """Return the styles of the app's current theme."""
+    return _theme_styles(
+        frozenset(app.theme_variables.items()), app.native_ansi_color, app.current_theme.dark
     )
 
 
-def _syntax(ansi: bool, dark: bool) -> dict[Any, str]:
+@lru_cache(maxsize=8)
+def _theme_styles(variables: frozenset[tuple[str, str]], ansi: bool, dark: bool) -> Styles:
+    from rich.syntax import ANSISyntaxTheme
+
+    named = dict(variables)
+    elements = {**ELEMENTS, **(ELEMENTS_ANSI if ansi else {})}
+    return Styles(
+        _rich_style("$foreground", named),
+        {f"markdown.{name}": _rich_style(style, named) for name, style in elements.items()},
+        ANSISyntaxTheme(
+            {token: _rich_style(style, named) for token, style in _syntax_styles(ansi, dark).items()}
+        ),
+    )
+
+
+def _syntax_styles(ansi: bool, dark: bool) -> dict[Any, str]:
     from textual import highlight
 
     if not ansi:
         return highlight.HighlightTheme.STYLES
-    themes = (highlight.ANSILightHighlightTheme, highlight.ANSIDarkHighlightTheme)
-    return themes[dark].STYLES
+    return (highlight.ANSIDarkHighlightTheme if dark else highlight.ANSILightHighlightTheme).STYLES
 
 
-def _resolved(text: str, variables: dict[str, str]) -> RichStyle:
-    """Colours that let the background through are mixed with it; without a background of its own, the style keeps
-    whatever lies below, which changes with the focus."""
+def _rich_style(text: str, variables: dict[str, str]) -> RichStyle:
+    """Mix transparent colours with the theme's background, because Rich has none.
+
+    A style without a background keeps the one below it, which changes with the focus.
+    """
     try:
         style = Style.parse(text, variables)
-    except ColorParseError:  # Textual 8.2's table for code misspells a colour
+    except ColorParseError:  # Textual 8.2 misspells a colour in its table for code
         return RichStyle.null()
     below = Style(Color.parse(variables["background"]), Color.parse(variables["foreground"]))
     mixed = (below + style).rich_style
@@ -123,9 +238,9 @@ def _resolved(text: str, variables: dict[str, str]) -> RichStyle:
 
 
 MARGIN = 2
-"""Cells left and right of code."""
+"""Cells to the left and right of code."""
 CELL = 3
-"""Least width of a table's column with its padding; Rich leaves out columns that find no room."""
+"""Smallest width of a table column with its padding; Rich drops columns that don't fit."""
 
 
 class _Heading(markdown.Heading):
@@ -140,7 +255,7 @@ class _Rule(markdown.HorizontalRule):
 
 class _Code(markdown.CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield code(str(self.text).rstrip("\n"), self.lexer_name, self.theme)
+        yield highlighted(str(self.text).rstrip("\n"), self.lexer_name, self.theme)
 
 
 class _Item(markdown.ListItem):
@@ -176,6 +291,8 @@ class _Table(markdown.TableElement):
 
 
 class Markdown(markdown.Markdown):
+    """Rich's Markdown with the elements above."""
+
     elements: ClassVar[dict[str, type[markdown.MarkdownElement]]] = {
         **markdown.Markdown.elements,
         "heading_open": _Heading,
@@ -188,198 +305,69 @@ class Markdown(markdown.Markdown):
 
 
 @lru_cache(maxsize=8)
-def empty(look: Look) -> Markdown:
-    """Markdown without text, to be copied: Rich makes a parser for each, which takes longer than most blocks."""
-    # Its type for themes is narrower than that of Syntax, which it passes them on to.
-    return Markdown("", code_theme=look.syntax, hyperlinks=False)  # type: ignore[arg-type]
+def _empty(styles: Styles) -> Markdown:
+    """Return Markdown without text, to be copied: a new one makes a parser, which takes longer than most blocks."""
+    # Markdown declares fewer kinds of themes than Syntax, which gets them from it.
+    return Markdown("", code_theme=styles.syntax, hyperlinks=False)  # type: ignore[arg-type]
 
 
-def code(source: str, language: str, theme: object, *, starts: bool = True, ends: bool = True) -> Padding:
-    """Coloured code with a margin; without a language it is plain text, as guessing would try every lexer."""
+def highlighted(
+    source: str, language: str, theme: object, *, starts: bool = True, ends: bool = True
+) -> Padding:
+    """Highlight code and give it a margin; without a language it stays plain, because guessing would try every lexer."""
     return Padding(
-        _coloured(source, language, theme), (starts, MARGIN, ends, MARGIN), style="markdown.code_block"
+        _highlight(source, language, theme), (starts, MARGIN, ends, MARGIN), style="markdown.code_block"
     )
 
 
 @lru_cache(maxsize=256)
-def _coloured(source: str, language: str, theme: object) -> Text:
+def _highlight(source: str, language: str, theme: object) -> Text:
     syntax = Syntax("", language, theme=theme, word_wrap=True)  # type: ignore[arg-type]
     text = syntax.highlight(f"{source}\n")
     text.right_crop(1)
     return text
 
 
-PIECE = 12
-LISTS = ("bullet_list_open", "ordered_list_open")
-UNDECIDED = re.compile(r"(?<![^\n])[ \t]*[-=*+_#>`~|:.)\d]+$")
-"""The beginning of a last line that the next characters may make a list, a table, a fence, or just text."""
-LINES = re.compile(r"(?<=\n)")
-"""Between lines as Markdown counts them; Python knows more line ends."""
+def render(block: Block, width: int, styles: Styles) -> list[Line]:
+    """Render a block as lines, each `width` cells wide."""
+    return (_rendered_markdown if block.language is None else _rendered_code)(block, width, styles)
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One top-level block. While it grows, code and lists are several: some of their lines or items each, so that a
-    frame costs the same however long they are."""
-
-    source: str
-    """Markdown; of a code block, the code."""
-    language: str | None = None
-    """Of code; None for anything else."""
-    starts: bool = True
-    ends: bool = True
-    references: str = ""
-    """The link definitions of the whole text, as Markdown."""
-
-
-class Document:
-    """The blocks of a text. `whole` says that nothing more will come: each block is then in one piece."""
-
-    def __init__(self, text: str = "", *, whole: bool = False) -> None:
-        self.text = ""
-        self.blocks: list[Block] = []
-        self.whole = whole
-        self._read = 0
-        self._settled = 0
-        self._in_list = False
-        self._links: dict[str, Any] = {}
-        self.append(text)
-
-    def append(self, more: str) -> None:
-        """Take in more text."""
-        self.text += more
-        tail, links = self.text[self._read :], deepcopy(self._links)
-        tokens = parser().parse(tail if self.whole else UNDECIDED.sub("", tail), links)
-        self._references = "\n".join(
-            f"[{name}]: <{link['href']}>" for name, link in links.get("references", {}).items()
-        )
-        tops = [
-            at for at, token in enumerate(tokens) if token.level == 0 and token.nesting >= 0 and token.map
-        ]
-        lines = LINES.split(tail)
-        del self.blocks[self._settled :]
-        for at in tops[:-1]:
-            self._add(tokens[at], lines)
-        if len(tops) > 1:
-            self._settle(_first(tokens[tops[-1]]), lines, links, in_list=False)
-        if tops:
-            self._add_last(tokens[tops[-1] :], lines, links)
-
-    def _settle(self, line: int, lines: Sequence[str], links: dict[str, Any], *, in_list: bool) -> None:
-        """What is before this line of the tail will not change any more."""
-        self._settled, self._in_list = len(self.blocks), in_list
-        self._read += len("".join(lines[:line]))
-        self._links = links
-
-    def _add(self, token: "Token", lines: Sequence[str]) -> None:
-        if token.type in ("fence", "code_block"):
-            self.blocks += self._code(token.content, (token.info.split() or ["text"])[0])
-        else:
-            self._add_source(lines[slice(*(token.map or ()))], starts=not self._in_list)
-        self._in_list = False
-
-    def _add_source(self, lines: Sequence[str], *, starts: bool) -> None:
-        self.blocks.append(Block("".join(lines).rstrip("\n"), starts=starts, references=self._references))
-
-    def _add_last(self, tokens: "Sequence[Token]", lines: Sequence[str], links: dict[str, Any]) -> None:
-        items = [_first(token) for token in tokens if token.type == "list_item_open" and token.level == 1]
-        full = 0 if self.whole or tokens[0].type not in LISTS else (len(items) - 1) // PIECE * PIECE
-        in_list = self._in_list
-        for at in range(0, full, PIECE):
-            self._add_source(lines[items[at] : items[at + PIECE]], starts=not in_list)
-            in_list = True
-        if full:
-            end = tokens[0].map[1] if tokens[0].map else len(lines)
-            self._settle(items[full], lines, links, in_list=True)
-            self._add_source(lines[items[full] : end], starts=False)
-        else:
-            self._add(tokens[0], lines)
-            self._in_list = in_list
-
-    def _code(self, code: str, language: str) -> Iterator[Block]:
-        lines = code.rstrip("\n").split("\n")
-        size = len(lines) if self.whole else PIECE
-        for at in range(0, len(lines), size):
-            piece = "\n".join(lines[at : at + size])
-            yield Block(piece, language, starts=at == 0, ends=at + size >= len(lines))
-
-
-def _first(token: "Token") -> int:
-    return token.map[0] if token.map else 0
-
-
-@cache
-def parser() -> "MarkdownIt":
-    """Without HTML, so that a tag is text: an answer about HTML needs that."""
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark", {"html": False, "maxNesting": 100}).enable(["strikethrough", "table"])
-
-
-def parse(block: Block) -> "list[Token]":
-    """The tokens of a block that isn't code. Line ends are kept. Links that only repeat their target are plain text,
-    and so are pictures, which Rich draws outside of their paragraph."""
-    tokens = parser().parse(f"{block.references}\n\n{block.source}")
-    for token in tokens:
-        token.children = token.children and list(_plainer(token.children))
-    return tokens
-
-
-def _plainer(children: "list[Token]") -> "Iterator[Token]":
-    bare = False
-    for token, after in zip_longest(children, children[1:]):
-        if token.type == "link_open":
-            bare = after is not None and after.content == token.attrs.get("href")
-        if token.type == "softbreak":  # a model that ends a line means it
-            token.type = "hardbreak"
-        if token.type == "image":
-            token.type, token.tag, token.children = "text", "", None
-            token.content = f"{token.content} ({token.attrs['src']})"
-        token.content = printable(
-            token.content
-        )  # `&#13;` and `<http://x/%1b>` have become control characters
-        if not (bare and token.type in ("link_open", "link_close")):
-            yield token
-
-
-def rendered(block: Block, width: int, look: Look) -> list[Line]:
-    """The lines of a block, each `width` cells wide."""
-    return _markdown(block, width, look) if block.language is None else _code(block, width, look)
-
-
-def _markdown(block: Block, width: int, look: Look) -> list[Line]:
-    content = copy(empty(look))
+def _rendered_markdown(block: Block, width: int, styles: Styles) -> list[Line]:
+    content = copy(_empty(styles))
     content.parsed = parse(block)
-    lines = [Line(Strip([]), strip) for strip in _without_blank_ends(_strips(content, width, look))]
+    lines = [Line(Strip([]), strip) for strip in _without_blank_ends(_strips(content, width, styles))]
     if content.parsed and content.parsed[0].type == "paragraph_open" and "\n" not in block.source:
         return [*lines[:1], *(line._replace(joint=" ") for line in lines[1:])]
     return lines
 
 
-def _code(block: Block, width: int, look: Look) -> list[Line]:
-    padded = code(block.source, block.language or "", look.syntax, starts=block.starts, ends=block.ends)
-    lines = [Line(strip.crop(0, MARGIN), strip.crop(MARGIN)) for strip in _strips(padded, width, look)]
+def _rendered_code(block: Block, width: int, styles: Styles) -> list[Line]:
+    padded = highlighted(
+        block.source, block.language or "", styles.syntax, starts=block.starts, ends=block.ends
+    )
+    lines = [Line(strip.crop(0, MARGIN), strip.crop(MARGIN)) for strip in _strips(padded, width, styles)]
     inside = slice(int(block.starts), len(lines) - int(block.ends))
     joints = _joints([line.text for line in lines[inside]], block.source)
     lines[inside] = [line._replace(joint=joint) for line, joint in zip(lines[inside], joints, strict=True)]
     return lines
 
 
-def _joints(shown: list[str], source: str) -> list[str]:
-    """What the source has before each shown line: a line end, or where a line was wrapped, the blanks there."""
+def _joints(rendered: list[str], source: str) -> list[str]:
+    """What the source has before each rendered line: a line end, or the blanks at which a line was wrapped."""
     joints, sources, rest = list[str](), iter(source.split("\n")), ""
-    for text in shown:
+    for text in rendered:
         if rest.strip():
             joints.append(rest[: len(rest) - len(rest.lstrip())])
         else:
             joints.append("\n")
             rest = next(sources, "")
-        rest = _after(rest, len("".join(text.split())))
+        rest = _skip(rest, len("".join(text.split())))
     return joints
 
 
-def _after(text: str, count: int) -> str:
-    """What follows so many characters that are not blank."""
+def _skip(text: str, count: int) -> str:
+    """Return what follows the first `count` characters that aren't blank."""
     for at, character in enumerate(text):
         if not count:
             return text[at:]
@@ -387,13 +375,13 @@ def _after(text: str, count: int) -> str:
     return ""
 
 
-def _strips(content: RenderableType, width: int, look: Look) -> list[Strip]:
-    console = _console(width, look)
-    return [Strip(line, width) for line in console.render_lines(content, style=look.text)]
+def _strips(content: RenderableType, width: int, styles: Styles) -> list[Strip]:
+    console = _console(width, styles)
+    return [Strip(line, width) for line in console.render_lines(content, style=styles.text)]
 
 
 @lru_cache(maxsize=8)
-def _console(width: int, look: Look) -> Console:
+def _console(width: int, styles: Styles) -> Console:
     return Console(
         file=io.StringIO(),
         width=width,
@@ -401,7 +389,7 @@ def _console(width: int, look: Look) -> Console:
         color_system="truecolor",
         force_terminal=True,
         legacy_windows=False,
-        theme=Theme(look.markdown),
+        theme=Theme(styles.markdown),
     )
 
 
@@ -410,11 +398,39 @@ def _without_blank_ends(strips: list[Strip]) -> list[Strip]:
     return strips[filled[0] : filled[-1] + 1] if filled else []
 
 
+def parse(block: Block) -> "list[Token]":
+    """Parse a block that isn't code.
+
+    Line ends are kept. Links whose text is their target become plain text, and so do images, which Rich draws outside
+    of their paragraph.
+    """
+    tokens = parser().parse(f"{block.references}\n\n{block.source}")
+    for token in tokens:
+        token.children = token.children and list(_simplified(token.children))
+    return tokens
+
+
+def _simplified(children: "list[Token]") -> "Iterator[Token]":
+    repeats_target = False
+    for token, next_token in zip_longest(children, children[1:]):
+        if token.type == "link_open":
+            repeats_target = next_token is not None and next_token.content == token.attrs.get("href")
+        if token.type == "softbreak":  # a model that ends a line means it
+            token.type = "hardbreak"
+        if token.type == "image":
+            token.type, token.tag, token.children = "text", "", None
+            token.content = f"{token.content} ({token.attrs['src']})"
+        # `&#13;` and `<http://x/%1b>` have become control characters.
+        token.content = printable(token.content)
+        if not (repeats_target and token.type in ("link_open", "link_close")):
+            yield token
+
+
 Rendered = dict[Block, list[Line]]
 
 
 class AnswerText(LineView):
-    """Streamed Markdown; what has not changed is neither read nor drawn again."""
+    """Streamed Markdown; what has not changed is neither parsed nor rendered again."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__()
@@ -423,42 +439,42 @@ class AnswerText(LineView):
 
     @property
     def source(self) -> str:
-        """The Markdown."""
+        """The Markdown text."""
         return self._document.text
 
     def append(self, text: str) -> None:
-        """More of the answer has come."""
-        if self._document.whole:  # an ended answer goes on
+        """Add streamed text."""
+        if self._document.whole:  # a finished answer is being continued
             self._document = Document(self.source)
         self._document.append(text)
         self.redraw()
 
     async def finish(self, text: str) -> None:
-        """Nothing more comes: read the whole text once more, which heals what streaming got wrong."""
+        """Parse the complete text once more, which corrects what streaming got wrong."""
         document, fitted = Document(text, whole=True), self._fitted
         if fitted is not None:
-            made = await self._made(document, fitted[0], self._rendered)
+            rendered = await self._render_in_thread(document, fitted[0], self._rendered)
             if self._fitted == fitted:
-                self._rendered = made
+                self._rendered = rendered
         self._document = document
         self.redraw()
 
     async def prepare(self, width: int) -> None:
-        """Render the text for this width, before the widget is mounted and away from the event loop."""
-        self._fitted = (width, self.colours())
-        self._rendered = await self._made(self._document, width, {})
+        """Render the text for this width before the widget is mounted, away from the event loop."""
+        self._fitted = (width, self.appearance())
+        self._rendered = await self._render_in_thread(self._document, width, {})
 
-    async def _made(self, document: Document, width: int, known: Rendered) -> Rendered:
-        return await asyncio.to_thread(_all, document.blocks, width, self.colours(), known)
+    async def _render_in_thread(self, document: Document, width: int, known: Rendered) -> Rendered:
+        return await asyncio.to_thread(_render_all, document.blocks, width, self.appearance(), known)
 
-    def colours(self) -> Look:
-        """Those of the theme."""
-        return look(self.app)
+    def appearance(self) -> Styles:
+        """Return the styles of the current theme."""
+        return theme_styles(self.app)
 
-    def make_lines(self, width: int, *, anew: bool) -> list[Line]:
-        """Blocks that are known are not rendered again."""
-        known = {} if anew else self._rendered
-        self._rendered = _all(self._document.blocks, width, self.colours(), known)
+    def make_lines(self, width: int, *, reuse: bool) -> list[Line]:
+        """Join the lines of all blocks, with a blank line between them."""
+        known = self._rendered if reuse else {}
+        self._rendered = _render_all(self._document.blocks, width, self.appearance(), known)
         lines: list[Line] = []
         for block in self._document.blocks:
             if lines and block.starts:
@@ -467,5 +483,5 @@ class AnswerText(LineView):
         return lines
 
 
-def _all(blocks: list[Block], width: int, style: Look, known: Rendered) -> Rendered:
-    return {block: known[block] if block in known else rendered(block, width, style) for block in blocks}
+def _render_all(blocks: list[Block], width: int, styles: Styles, known: Rendered) -> Rendered:
+    return {block: known[block] if block in known else render(block, width, styles) for block in blocks}

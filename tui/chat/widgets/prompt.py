@@ -1,4 +1,4 @@
-"""The multi-line input: Enter sends, Up recalls."""
+"""Text inputs that show control characters as signs, and the prompt: Enter sends, Up recalls earlier questions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from specdec_onnx.models.text import on_one_line, printable
 
 
 class LineInput(Input):
-    """One line, which holds nothing that can't be shown."""
+    """One line; what can't be displayed is replaced."""
 
     def validate_value(self, value: str) -> str:
-        """Whatever is typed, pasted or set."""
+        """Replace it in whatever is typed, pasted or set."""
         return printable(value).replace("\n", " ")
 
 
 class TextInput(TextArea):
-    """Several lines, kept as they came."""
+    """Several lines; what can't be displayed is kept, but shown as signs."""
 
     def _set_document(self, text: str, language: str | None) -> None:
         super()._set_document(text, language)
@@ -35,7 +35,7 @@ class TextInput(TextArea):
 
 
 class _Document(Document):
-    """Its lines as they are drawn and measured; the text itself stays."""
+    """Replaces what can't be displayed in the lines that are drawn and measured; the text stays as it is."""
 
     @property
     def lines(self) -> list[str]:
@@ -48,28 +48,28 @@ class _Document(Document):
     def __getitem__(self, line_index: slice) -> list[str]: ...
 
     def __getitem__(self, line_index: int | slice) -> str | list[str]:
-        found = self._lines[line_index]
-        return printable(found) if isinstance(found, str) else [printable(line) for line in found]
+        lines = self._lines[line_index]
+        return printable(lines) if isinstance(lines, str) else [printable(line) for line in lines]
 
 
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter", "alt+ctrl+m", "ctrl+enter")
 
-TEXT, LINE = 500_000, 50_000
-"""The most characters of a text that is pasted, and of one line of it."""
+MAX_PASTED, MAX_PASTED_LINE = 500_000, 50_000
+"""Characters that may be pasted, in all and in one line."""
 
 
 class Prompt(TextInput):
-    """Grows with its text; asks `recall` for the questions to walk through, newest last."""
+    """Grows with its text; `recall` returns the earlier questions, newest last."""
 
     @dataclass
     class Submitted(Message):
-        """Enter was pressed on a text that isn't blank."""
+        """Enter was pressed and the text isn't blank."""
 
         text: str
 
     @dataclass
     class ScrollAsked(Message):
-        """PageUp or PageDown was pressed: the conversation is to scroll, by `pages`."""
+        """PageUp or PageDown was pressed: scroll the conversation by `pages`."""
 
         pages: int
 
@@ -77,24 +77,23 @@ class Prompt(TextInput):
         super().__init__(soft_wrap=True, show_line_numbers=False, tab_behavior="focus", id=id)
         self.highlight_cursor_line = False
         self._recall = recall
-        self._place: int | None = None
+        self._recalled: int | None = None
         self._frame = ("", "")
 
-    def frame(self, doing: str, enter: str) -> None:
-        """Say around the text what goes on and what Enter does; the same words are not drawn again."""
-        if self._frame != (doing, enter):
-            self._frame = (doing, enter)
-            self.border_title, self.border_subtitle = Content(on_one_line(doing)), Content(enter)
+    def frame(self, title: str, subtitle: str) -> None:
+        """Write on the frame what is going on and what Enter does, unless it says so already."""
+        if self._frame != (title, subtitle):
+            self._frame = (title, subtitle)
+            self.border_title, self.border_subtitle = Content(on_one_line(title)), Content(subtitle)
 
     async def _on_key(self, event: events.Key) -> None:
-        handled = self._special(event.key)
-        if handled:
+        if self._handles(event.key):
             event.stop()
             event.prevent_default()
-            return
-        await super()._on_key(event)
+        else:
+            await super()._on_key(event)
 
-    def _special(self, key: str) -> bool:
+    def _handles(self, key: str) -> bool:
         if key == "enter":
             self._submit()
         elif key in NEWLINE_KEYS:
@@ -102,41 +101,44 @@ class Prompt(TextInput):
         elif key in ("pageup", "pagedown"):
             self.post_message(self.ScrollAsked(-1 if key == "pageup" else 1))
         elif key in ("up", "down"):
-            return self._walk(-1 if key == "up" else 1)
+            return self._recall_step(-1 if key == "up" else 1)
         else:
-            self._place = None
+            self._recalled = None
             return False
         return True
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """Refuse what would make every further key wait for seconds, and what no model reads anyway."""
+        """Reject a text that would delay every further key for seconds, and that no model reads anyway."""
         longest = max(map(len, event.text.splitlines()), default=0)
-        if len(event.text) <= TEXT and longest <= LINE:
+        if len(event.text) <= MAX_PASTED and longest <= MAX_PASTED_LINE:
             return
         event.prevent_default()
         event.stop()
         size = f"{len(event.text):,} characters, {longest:,} in one line"
-        self.notify(f"It has {size}; {TEXT:,} and {LINE:,} fit in.", title="Too long to paste")
+        self.notify(
+            f"It has {size}. The limits are {MAX_PASTED:,} and {MAX_PASTED_LINE:,}.",
+            title="Too long to paste",
+        )
 
     def _submit(self) -> None:
         if any(c.isprintable() and not c.isspace() for c in self.text):
             self.post_message(self.Submitted(self.text.strip("\n")))
 
     def fill(self, text: str) -> None:
-        """Replace the text and put the cursor at its end."""
+        """Replace the text and move the cursor to its end."""
         self.text = text
         self.move_cursor(self.document.end)
 
-    def _walk(self, step: int) -> bool:
-        """Walk through earlier questions, starting from an empty prompt only, so that no draft is lost."""
+    def _recall_step(self, step: int) -> bool:
+        """Step through earlier questions; only from an empty prompt, so that nothing typed is lost."""
         earlier = self._recall()
-        if self._place is None and (self.text or step > 0 or not earlier):
+        if self._recalled is None and (self.text or step > 0 or not earlier):
             return False
-        place = (len(earlier) if self._place is None else self._place) + step
-        if place >= len(earlier):
-            self._place = None
+        position = (len(earlier) if self._recalled is None else self._recalled) + step
+        if position >= len(earlier):
+            self._recalled = None
             self.text = ""
-        elif place >= 0:
-            self._place = place
-            self.fill(earlier[place])
+        elif position >= 0:
+            self._recalled = position
+            self.fill(earlier[position])
         return True

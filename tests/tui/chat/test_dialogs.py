@@ -18,11 +18,11 @@ from textual.widgets._toast import Toast
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.text import gigabytes
 from specdec_onnx.tui.chat.app import ChatApp
-from specdec_onnx.tui.chat.history.store import Store, recent
-from specdec_onnx.tui.chat.inventory import LocalPair, measured_speeds
+from specdec_onnx.tui.chat.history.store import Store
+from specdec_onnx.tui.chat.inventory import LocalPair
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
+from specdec_onnx.tui.chat.screens.dialogs import AskScreen
 from specdec_onnx.tui.chat.screens.history import HistoryScreen
-from specdec_onnx.tui.chat.screens.keys import AskScreen
 from specdec_onnx.tui.chat.screens.models import ModelsScreen
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.widgets.welcome import Welcome
@@ -37,7 +37,7 @@ async def talked(app: ChatApp, *questions: str) -> ChatScreen:
 
 
 def titles(app: ChatApp) -> list[str]:
-    return [summary.title for summary in recent(app.services.store)]
+    return [summary.title for summary in app.services.store.recent()]
 
 
 async def test_new_starts_an_empty_page_and_keeps_the_settings(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_leaving_for_a_new_page_mid_answer_keeps_what_came(tmp_path: Path)
     async with app.run_test() as pilot:
         screen = await under_way(app)
         await pilot.press("ctrl+n")
-        await until(lambda: not screen.busy and screen.conversation.line == [])
+        await until(lambda: not screen.answering.busy and screen.conversation.line == [])
         assert titles(app) == ["Question"]
         rows = app.services.store.rows("SELECT text, reason FROM turn WHERE role = 'assistant'")
         assert rows == [("word " * 8, "cancelled")]
@@ -68,9 +68,9 @@ async def test_history_is_searched_as_one_types_and_opened_with_enter(tmp_path: 
         screen = await talked(app, "First fruit", "Second fruit", "Third fruit")
         await pilot.press("ctrl+f")
         await until(lambda: isinstance(app.screen, HistoryScreen))
-        found = app.screen.query_one("#found", OptionList)
+        found = app.screen.query_one("#results", OptionList)
         assert [option.id for option in found.options] == [
-            summary.id for summary in recent(app.services.store)
+            summary.id for summary in app.services.store.recent()
         ]
         await pilot.press(*"fruit")
         await pilot.press("down", "up", "down")
@@ -93,7 +93,7 @@ async def test_history_renames_and_deletes_after_a_second_press(tmp_path: Path) 
         await pilot.press(*"Renamed", "enter")
         await until(lambda: titles(app) == ["Second", "Renamed"])
         await until(lambda: isinstance(app.screen, HistoryScreen))
-        app.screen.query_one("#found", OptionList).highlighted = 0
+        app.screen.query_one("#results", OptionList).highlighted = 0
         await pilot.press("ctrl+d")
         assert titles(app) == ["Second", "Renamed"]
         await pilot.press("ctrl+d")
@@ -166,7 +166,7 @@ async def test_a_path_that_leads_nowhere_is_an_error_and_the_chat_goes_on(
     async with app.run_test() as pilot:
         screen = await talked(app, "Ask")
         await screen.run_action(action)
-        await until(lambda: isinstance(app.screen, AskScreen))
+        await until(lambda: isinstance(app.screen, AskScreen) and app.screen.query(Input))
         app.screen.query_one(Input).value = path
         await pilot.press("enter")
         await until(lambda: any(note.severity == "error" for note in app._notifications))
@@ -245,7 +245,7 @@ async def test_settings_are_kept_with_the_conversation(tmp_path: Path) -> None:
 async def test_settings_out_of_range_are_refused_with_the_reason(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("f2")
         await until(lambda: isinstance(app.screen, SettingsScreen))
         for name, value, words in (
@@ -269,17 +269,17 @@ async def test_the_model_picker_lists_and_opens(tmp_path: Path, monkeypatch) -> 
     monkeypatch.setattr("specdec_onnx.tui.chat.inventory.available_memory", lambda: 1_000_000_000)
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
-        await until(lambda: app.services.host.state.session)
+        await until(lambda: app.services.engine.state.session)
         await pilot.press("ctrl+o")
         await until(lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one("#models", OptionList)
         lines = [str(option.prompt) for option in models.options]
-        assert "w8a8 + int4 · 2.0 GB on disk · 2.6 GB memory, 1.0 GB are available" in lines[1]
+        assert "w8a8 + int4 · 2.0 GB on disk · 2.6 GB memory, 1.0 GB available" in lines[1]
         assert "not measured yet" in lines[1] and "can't be opened: no ONNX graph" in lines[2]
         assert models.options[2].disabled
         assert any("Qwen2.5-Coder" in line and "Apache-2.0" in line for line in lines)
         await pilot.press("enter")
-        await until(lambda: app.services.host.state.pair == str(tmp_path / "a"))
+        await until(lambda: app.services.engine.state.pair == str(tmp_path / "a"))
         assert app.services.preferences.model == str(tmp_path / "a")
 
 
@@ -346,8 +346,8 @@ async def test_speeds_are_measured_from_answers(tmp_path: Path) -> None:
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test():
         await talked(app, "First", "Second")
-        assert measured_speeds(app.services.store) == {str(tmp_path / "models" / "scripted-pair"): 42.0}
+        assert app.services.store.measured_speeds() == {str(tmp_path / "models" / "scripted-pair"): 42.0}
 
 
-def test_sizes_are_said_in_round_numbers() -> None:
+def test_sizes_are_given_in_round_numbers() -> None:
     assert gigabytes(1_640_000_000) == "1.6 GB" and gigabytes(135_000_000) == "135 MB"

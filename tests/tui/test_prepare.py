@@ -8,7 +8,7 @@ import pytest
 from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import folder_of
-from specdec_onnx.tui.chat.inventory import get_pair, prepare
+from specdec_onnx.tui.prepare import prepare_pair, prepared_pair
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
 def test_a_pair_is_fetched_and_exported(
     exports: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = prepare("qwen2.5-coder-1.5b")
+    folder = prepared_pair("qwen2.5-coder-1.5b")
     assert folder == folder_of("qwen2.5-coder-1.5b")
     target, draft = (Path(f"qwen2.5-coder-{size}-instruct-q4_k_m.gguf") for size in ("1.5b", "0.5b"))
     assert exports == [(target, draft, folder)]
@@ -49,23 +49,23 @@ def test_a_pair_is_fetched_and_exported(
 
 
 def test_a_single_model_has_no_draft(exports: list[tuple[Any, ...]]) -> None:
-    prepare("smollm2-135m")
+    prepared_pair("smollm2-135m")
     assert exports[0][1] is None
 
 
 def test_what_is_there_is_kept(exports: list[tuple[Any, ...]]) -> None:
     folder_of("smollm2-135m").mkdir(parents=True)
-    assert prepare("smollm2-135m") == folder_of("smollm2-135m")
+    assert prepared_pair("smollm2-135m") == folder_of("smollm2-135m")
     assert exports == []
 
 
 def test_the_chat_hears_of_each_step(exports: list[tuple[Any, ...]], tmp_path: Path) -> None:
     heard: list[tuple[str, int]] = []
-    get_pair("smollm2-135m", tmp_path / "pair", lambda what, done, total: heard.append((what, done)))
+    prepare_pair("smollm2-135m", tmp_path / "pair", lambda what, done, total: heard.append((what, done)))
     assert exports[0][2] == tmp_path / "pair"
     assert [what for what, _ in heard[1:]] == ["preparing target: layer 1", "preparing target: layer 2"]
 
 
 def test_an_unknown_name(exports: list[tuple[Any, ...]]) -> None:
     with pytest.raises(SpecdecError, match="nonsense"):
-        prepare("nonsense")
+        prepared_pair("nonsense")

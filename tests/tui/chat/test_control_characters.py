@@ -17,7 +17,7 @@ from textual.widgets import Input, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.text import on_one_line, printable
-from specdec_onnx.tui.chat import copying as clipboard
+from specdec_onnx.tui.chat import clipboard
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import State
 from specdec_onnx.tui.chat.inventory import LocalPair
@@ -25,8 +25,8 @@ from specdec_onnx.tui.chat.screens.history import HistoryScreen
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.session import Piece
 from specdec_onnx.tui.chat.widgets.answer import AnswerView, token_content
-from specdec_onnx.tui.chat.widgets.markdown import Document, look, rendered
-from specdec_onnx.tui.chat.widgets.welcome import JobBar
+from specdec_onnx.tui.chat.widgets.bars import JobBar
+from specdec_onnx.tui.chat.widgets.markdown import Document, render, theme_styles
 
 EVIL = "ev\x1b]52;c;aGk=\x07il\x9b31m\x00\x7f\u202e!"
 SIGNS = "ev␛]52;c;aGk=␇il�31m␀␡�!"
@@ -129,8 +129,8 @@ async def test_names_errors_and_messages_show_signs(tmp_path: Path) -> None:
     app = chat_app(tmp_path, opener=lambda pair, device, on_measure: session, notice=f"notice {EVIL}")
     async with app.run_test(size=(160, 40), notifications=True):
         screen = screen_of(app)
-        app.services.host.state = State("pair", session=session)
-        screen.host_changed()
+        app.services.engine.state = State("pair", session=session)
+        screen.engine_changed()
         screen.query_one(JobBar).display = True
         screen.query_one(JobBar)._latest = (EVIL, 1, 2)
         screen.query_one(JobBar)._draw()
@@ -139,7 +139,7 @@ async def test_names_errors_and_messages_show_signs(tmp_path: Path) -> None:
         for part in (f"notice {SIGNS}", f"what {SIGNS}", f"why {SIGNS}", f"fix {SIGNS}", f"title {SIGNS}"):
             await assert_shown(app, part)
         await assert_shown(app, f"plain: {SIGNS}")
-        app.services.host.state = State(f"folder/{EVIL}", error=SpecdecError("no"))
+        app.services.engine.state = State(f"folder/{EVIL}", error=SpecdecError("no"))
         screen.refresh_bars()
         await assert_shown(app, f"{SIGNS} can't be opened")
 
@@ -219,13 +219,13 @@ async def test_a_typed_text_is_wrapped_by_what_is_shown(tmp_path: Path) -> None:
     ).map("".join)
 )
 def test_markdown_makes_no_control_characters_of_its_own(text: str) -> None:
-    drawn = look(App())
+    styles = theme_styles(App())
     for block in Document(printable(text), whole=True).blocks:
-        assert_harmless("".join(line.margin.text + line.body.text for line in rendered(block, 40, drawn)))
+        assert_harmless("".join(line.margin.text + line.body.text for line in render(block, 40, styles)))
 
 
 def test_a_link_that_spells_an_escape_is_shown_with_a_sign() -> None:
-    lines = rendered(Document("<http://a/%1b]52;c;aGk=%07>", whole=True).blocks[0], 60, look(App()))
+    lines = render(Document("<http://a/%1b]52;c;aGk=%07>", whole=True).blocks[0], 60, theme_styles(App()))
     assert lines[0].text.startswith("http://a/␛]52;c;aGk=␇ ")
 
 
