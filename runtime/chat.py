@@ -80,7 +80,7 @@ class Chat:
     def edit(self, index: int, text: str, **options: Any) -> Stream:
         """Replace the user message at `index`, delete what came after it and stream a new answer."""
         if not 0 <= index < len(self.messages) or self.messages[index]["role"] != "user":
-            raise SpecdecError(f"message {index} cannot be edited", "it is not a message of the user")
+            raise SpecdecError(f"message {index} cannot be edited", "it is not a user message")
         return self.answer([*self.messages[:index], {"role": "user", "content": text}], **options)
 
     def answer(self, messages: Sequence[Message], *, partial: str = "", **options: Any) -> Stream:
@@ -145,5 +145,5 @@ class Chat:
     def _last(self, role: str) -> int:
         indices = [index for index, message in enumerate(self.messages) if message["role"] == role]
         if not indices:
-            raise SpecdecError("there is nothing to answer", "the conversation has no message yet")
+            raise SpecdecError("there is nothing to answer", "the conversation has no messages yet")
         return indices[-1]

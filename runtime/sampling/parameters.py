@@ -77,10 +77,10 @@ def _check(parameters: Parameters) -> None:
     seed = parameters.seed
     if seed is not None and not (_is(Integral, seed) and seed >= 0):
         why = "it must be a whole number, 0 or more"
-        raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a fresh one")
+        raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a random one")
     stops = parameters.stop
     if not (isinstance(stops, tuple) and all(isinstance(text, str) and text for text in stops)):
-        raise SpecdecError(f"stop is {stops!r}", "it must be a text or several, none of them empty")
+        raise SpecdecError(f"stop is {stops!r}", "it must be one or more texts, none of them empty")
     for text in stops:
         require_text(text, f"stop {text!a}")
     if not isinstance(parameters.logit_bias, Mapping):
@@ -88,7 +88,7 @@ def _check(parameters: Parameters) -> None:
     for token, bias in parameters.logit_bias.items():
         if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias < math.inf):
             raise SpecdecError(
-                f"logit_bias is {{{token!r}: {bias!r}}}", "it maps token ids to numbers (-inf bans)"
+                f"logit_bias is {{{token!r}: {bias!r}}}", "it must map token ids to numbers (-inf bans)"
             )
 
 

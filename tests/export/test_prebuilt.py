@@ -185,7 +185,7 @@ def without_cache(folder: Path) -> None:
         (damaged, "not an ONNX graph"),
         (data_outside, "outside itself"),
         (without_cache, "cannot be used for speculative decoding"),
-        (without_width, "the width of the model's cache is not known"),
+        (without_width, "the width of the model's cache is unknown"),
         (
             without_tokenizer,
             r"theirs cannot be exported\s+why: its tokenizer cannot be used: tokenizer.json is",
