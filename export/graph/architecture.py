@@ -233,7 +233,7 @@ def _size(config: Mapping[str, Any], key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise SpecdecError(
             f"config.json: {key} is {value!r}",
-            "it must be a positive whole number",
+            "a positive whole number is needed",
             "check that the source is complete",
         )
     return value
