@@ -45,13 +45,13 @@ class Transcript:
 
 
 class Chat:
-    """Turns of user and assistant; each turn pays prefill only for new tokens.
+    """A conversation of user and assistant; each turn pays prefill only for its new tokens.
 
-    `messages` may be read at any time and holds the answer so far, also one that was stopped. A question, or an edit of
-    one, is there from the answer's first step on: one that is never read, fails or is stopped before leaves all as it was.
-    A question asked before the conversation moved on is refused, so that no turn is lost.
+    `messages` may be read at any time and includes the answer so far, even if it was stopped. A new or edited question
+    is added when the first step of its answer arrives; if the answer is never read, fails or is stopped before that,
+    nothing changes. If another question was answered in the meantime, it is refused, so that no turn is lost.
 
-    `raw` is for models without a chat template: they read the messages as plain text, one paragraph each.
+    `raw` is for models without a chat template, which read the messages as plain text, one paragraph each.
     """
 
     def __init__(self, engine: "Engine", system: str | None = None, *, raw: bool = False) -> None:
@@ -103,7 +103,7 @@ class Chat:
         return steps.through(self._recorded(steps, before, [*messages, answer], prompt))
 
     def fork(self) -> "Chat":
-        """A copy that starts without drafts from this conversation's answers; this one never sees what it is asked."""
+        """An independent copy, which starts without drafts from this conversation's answers."""
         twin = Chat(self._engine, raw=self._raw)
         twin.messages = [dict(message) for message in self.messages]
         twin._transcript = copy(self._transcript)
