@@ -138,7 +138,7 @@ def _require_count(files: list[GgufFile]) -> None:
     for number, file in enumerate(files):
         count, own_number = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
         if (count, own_number) != (len(files), number):
-            raise _mixed(file.path, f"it says that it is part {own_number!r} (from 0) of {count!r}")
+            raise _mixed(file.path, f"it is labelled part {own_number!r} (from 0) of {count!r}")
 
 
 def _mixed(path: Path, why: str) -> SpecdecError:

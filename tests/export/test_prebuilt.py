@@ -234,5 +234,5 @@ def test_the_command_says_how_long_the_export_took_and_how_long_all(
 ) -> None:
     assert main([str(hub_layout(tmp_path / "theirs")), "-o", str(tmp_path / "out")]) == 0
     out, err = capsys.readouterr()
-    assert re.search(r"exported in \d+ s, with measuring in \d+ s", out)
+    assert re.search(r"exported in \d+ s, \d+ s with measurements", out)
     assert re.search(r"written to .*out, all in \d+ s", err)
