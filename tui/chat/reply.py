@@ -189,7 +189,7 @@ def why_nothing_drafted(statistics: Mapping[str, Any], modes: Sequence[str]) -> 
     if statistics.get("drafted", 0):
         return "every draft was rejected; the answer is the target's own"
     if "draft" not in modes:
-        return "nothing was drafted: there is no draft model, and nothing in the text has repeated so far"
+        return "nothing was drafted: there is no draft model, and the text repeats nothing so far"
     return "nothing was drafted: at the measured costs plain steps are faster here"
 
 
