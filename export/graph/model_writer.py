@@ -121,5 +121,5 @@ def require_fitting_tokenizer(model: ModelFolder, source: str) -> None:
     except SpecdecError as error:
         raise SpecdecError(what, f"its tokenizer cannot be used: {error.why or error.what}", fix) from error
     if size > model.vocab_size:
-        why = f"the tokenizer has {size} tokens, the model scores only {model.vocab_size}: they don't belong together"
+        why = f"the tokenizer has {size} tokens, but the model scores only {model.vocab_size}: they do not match"
         raise SpecdecError(what, why, fix)
