@@ -115,7 +115,7 @@ def describe(checkpoint: Checkpoint, folder: Path) -> ModelFolder:
 
 def require_fitting_tokenizer(model: ModelFolder, source: str) -> None:
     """SpecdecError, naming `source`, for a missing tokenizer or one with tokens that the model does not score."""
-    what, fix = f"{source} cannot be exported", "get the source again"
+    what, fix = f"{source} cannot be exported", "download the source again"
     try:
         size = model.tokenizer.size
     except SpecdecError as error:

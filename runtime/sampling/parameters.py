@@ -88,7 +88,7 @@ def _check(parameters: Parameters) -> None:
     for token, bias in parameters.logit_bias.items():
         if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias < math.inf):
             raise SpecdecError(
-                f"logit_bias is {{{token!r}: {bias!r}}}", "it maps token ids to numbers (-inf bans)"
+                f"logit_bias is {{{token!r}: {bias!r}}}", "it must map token ids to numbers (-inf bans)"
             )
 
 

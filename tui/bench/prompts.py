@@ -48,7 +48,7 @@ def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise SpecdecError(
-                f"{path}:{number} holds half of a character", HALF, "cut it elsewhere"
+                f"{path}:{number} holds half of a character", HALF, "cut it between characters"
             ) from error
         except (ValueError, RecursionError) as error:
             raise SpecdecError(f"{path}:{number} is not JSON", str(error)) from error
