@@ -26,7 +26,7 @@ START_SECONDS, SILENT_SECONDS, ASK_SECONDS = 300.0, 300.0, 30.0
 """How long a server may load its models, how long it may say nothing during an answer, and take for a small request."""
 
 MEMORY_SHARE = 1.5
-"""Memory that a server takes, for each byte of its models' files; measured."""
+"""Memory that a server takes for each byte of its models' files: they are mapped, rearranged in part, and there are caches."""
 
 SHORT = ("4", "8")
 """Tokens that `ngram-short` looks up and drafts; the program's own default is made for long repetitions."""
@@ -183,9 +183,9 @@ class Server:
         with closing(self._post("/tokenize", {"content": probe["text"], "add_special": False})) as response:
             if json.load(response)["tokens"] != probe["tokens"]:
                 raise RuntimeError("the GGUF file has another vocabulary than the pair")
-        refused = [line for line in self._lines() if "failed to initialize speculative" in line]
-        if self._drafts and refused:
-            raise RuntimeError(refused[0])
+        refused = self._first_line("failed to initialize speculative")
+        if self._drafts and refused:  # it would go on without the draft
+            raise RuntimeError(refused)
 
     def answer(self, tokens: Sequence[int], most: int) -> dict[str, Any]:
         """One greedy answer: its tokens, its times, and what speculation did.
@@ -264,15 +264,15 @@ class Server:
         return self._last_words()
 
     def _last_words(self) -> str:
-        errors = [line for line in self._lines() if " E " in line or "error" in line]
-        if errors and self._process.returncode > 0:
-            return errors[0]
-        return why_ended(self._log, self._process.wait())
+        code = self._process.wait()
+        return (code > 0 and self._first_line(" E ", "error")) or why_ended(self._log, code)
 
-    def _lines(self) -> list[str]:
-        self._log.flush()
+    def _first_line(self, *marks: str) -> str:
+        """The first line of its log with one of these marks, without time and level; "" if there is none."""
         self._log.seek(0)
-        return [re.sub(r"^[\d.]+ E ", "", line).strip() for line in self._log.read().splitlines()]
+        lines = self._log.read().splitlines()  # to the end, where the server goes on writing
+        found = (line for line in lines if any(mark in line for mark in marks))
+        return re.sub(r"^[\d.]+ E ", "", next(found, "")).strip()
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
