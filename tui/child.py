@@ -46,7 +46,7 @@ class Child:
     """A started process and a command that waits for its answers."""
 
     def __init__(self, module: str) -> None:
-        self._stderr = _errors_file()
+        self._stderr = errors_file()
         self.process = subprocess.Popen(
             _command(module),
             stdin=subprocess.PIPE,
@@ -70,14 +70,16 @@ class Child:
 
     def last_words(self) -> str:
         """Why it ended."""
-        return _last_words(self._stderr, self.process.wait())
+        return why_ended(self._stderr, self.process.wait())
 
-    def close(self) -> None:
-        """End the process, whatever it is doing."""
-        self.process.kill()
-        self.process.wait()
+    def close(self, patience: float = 0.0) -> None:
+        """Close its input and wait this many seconds for it to end by itself; then end it."""
         with suppress(OSError):
             self._input.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience)
+        self.process.kill()
+        self.process.wait()
         self._output.close()
         self._stderr.close()
 
@@ -93,7 +95,7 @@ class AsyncChild:
     @classmethod
     async def start(cls, module: str) -> Self:
         """Run a module in a process of its own."""
-        stderr, pipe = _errors_file(), subprocess.PIPE
+        stderr, pipe = errors_file(), subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *_command(module), stdin=pipe, stdout=pipe, stderr=stderr, limit=LONGEST_LINE
         )
@@ -115,7 +117,7 @@ class AsyncChild:
 
     async def last_words(self) -> str:
         """Why it ended."""
-        return _last_words(self._stderr, await self.process.wait())
+        return why_ended(self._stderr, await self.process.wait())
 
     async def close(self, patience: float = 0.0) -> None:
         """Close its input and wait this many seconds for it to end by itself; then end it."""
@@ -136,11 +138,12 @@ def _command(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
-def _errors_file() -> TextIO:
+def errors_file() -> TextIO:
+    """Where a process can write its errors for `why_ended`."""
     return tempfile.TemporaryFile("w+", errors="replace")
 
 
-def _last_words(stderr: TextIO, code: int) -> str:
+def why_ended(stderr: TextIO, code: int) -> str:
     """Why a process ended: the signal, else the last line that it wrote to `stderr`, else its exit code."""
     if code < 0:
         return f"its process was ended by {signal.Signals(-code).name}"

@@ -2,7 +2,8 @@
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -56,6 +57,26 @@ class Kernels:
 def kernels() -> Kernels:
     """The kernels that the environment selects. Raises SpecdecError if they are unknown or not available here."""
     return _kernels(os.environ.get(SETTING, "").strip().lower() or "auto")
+
+
+def demanded() -> str:
+    """The setting of the environment for our kernels: `auto` if that turns them off."""
+    setting = os.environ.get(SETTING, "").strip().lower()
+    return setting if setting not in ("", "off") else "auto"
+
+
+@contextmanager
+def selected(setting: str) -> Iterator[Kernels]:
+    """Within the block, models open with what `setting` stands for; then the environment selects again."""
+    before = os.environ.get(SETTING)
+    os.environ[SETTING] = setting
+    try:
+        yield kernels()
+    finally:
+        if before is None:
+            del os.environ[SETTING]
+        else:
+            os.environ[SETTING] = before
 
 
 @lru_cache

@@ -4,17 +4,21 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.pair import locate, open_pair
 from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.models.system import peak_memory
+from specdec_onnx.runtime import kernels
 from specdec_onnx.runtime.engine import Engine
+from specdec_onnx.runtime.machine.footprint import check_memory, context_limit, footprints
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.tui.bench import genai
-from specdec_onnx.tui.bench.figures import summarize, tables
+from specdec_onnx.tui.bench import genai, llama, opponent
+from specdec_onnx.tui.bench.figures import kernel_ratios, summarize, tables
 from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pair, noise
+from specdec_onnx.tui.bench.opponent import Opponent, OpponentMode
 from specdec_onnx.tui.bench.prompts import Prompt, built_in_prompts, read_prompts
 from specdec_onnx.tui.bench.runs import (
     WARM_UP_TOKENS,
@@ -26,9 +30,10 @@ from specdec_onnx.tui.bench.runs import (
     finished,
     forward_cost_ms,
     in_turn,
+    mode_name,
     orders,
 )
-from specdec_onnx.tui.cli.arguments import BENCH_TOKENS, OPPONENTS, positive
+from specdec_onnx.tui.cli.arguments import BENCH_TOKENS, positive
 from specdec_onnx.tui.cli.engine import load_engine, parameters
 from specdec_onnx.tui.cli.output import report, require_writable
 
@@ -41,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     prompts, settings = _prompts(args), parameters(args, max_new_tokens=BENCH_TOKENS)
     _check_opponent(args, settings)
     watch = Watch()
-    engine = load_engine(args)
+    engine, others = _engines(args)
     isolated = args.isolated or args.against or len(prompts) == 1
     benchmark = Benchmark(
         engine=engine,
@@ -51,15 +56,14 @@ def run(args: argparse.Namespace) -> int:
         raw=args.raw,
         repeat=args.repeat,
         order_seed=None if isolated else args.order_seed,
+        others=others,
     )
-    forward_cost = forward_cost_ms(engine)
-    with (
-        genai.opponent(engine, args.against_pair, args.threads) if args.against else nullcontext() as opponent
-    ):
-        rounds = benchmark.rounds(opponent)
+    forward_cost = {name: forward_cost_ms(each) for name, each in {"": engine, **others}.items()}
+    with _opponent(args, engine) if args.against else nullcontext() as program:
+        rounds = benchmark.rounds(program)
     figures = benchmark.figures(rounds, forward_cost, watch)
-    if opponent is not None:
-        figures["against"] = {args.against: genai.figures(opponent, engine, rounds, figures["modes"]["auto"])}
+    if program is not None:
+        figures["against"] = {args.against: opponent.figures(program, rounds, figures["modes"]["auto"])}
     report(figures, args.json, tables)
     complete = len(rounds) == len(prompts) and len(rounds[0]["plain"]) == args.repeat
     return 0 if complete else 130
@@ -84,11 +88,60 @@ def _modes(engine: Engine, wanted: Sequence[str] | None, *, against: str | None)
 
 
 def _check_opponent(args: argparse.Namespace, settings: Parameters) -> None:
+    """Raise SpecdecError for options that don't go together, and if the other program is missing."""
+    needed = {
+        "--against-pair": (args.against_pair, genai.PROGRAM),
+        "--against-gguf": (args.against_gguf, llama.PROGRAM),
+        "--llama-server": (args.llama_server, llama.PROGRAM),
+    }
+    for flag, (given, program) in needed.items():
+        if given and args.against != program.name:
+            needs = f"--against {program.name}"
+            raise SpecdecError(f"{flag} needs {needs}", fix=f"add {needs}, or leave {flag} out")
+    if len(args.against_gguf) > 2:
+        raise SpecdecError("--against-gguf is given more than twice", fix="give the target, then the draft")
+    devices = {args.device, args.draft_device}
+    if args.kernels and devices - {"cpu", None}:
+        raise SpecdecError("--kernels and --device exclude each other", "only the CPU has two kernel sets")
     if args.against:
+        opponent.check_settings(args.against, settings, devices=devices, all_turns=args.all_turns)
+    if args.against == genai.PROGRAM.name:
         genai.require_installed()
-        genai.check_settings(settings, devices={args.device, args.draft_device}, all_turns=args.all_turns)
-    elif args.against_pair:
-        raise SpecdecError("--against-pair needs --against", fix=f"add --against {OPPONENTS[0]}")
+    elif args.against:
+        args.llama_server = llama.find_server(args.llama_server)
+
+
+def _opponent(args: argparse.Namespace, engine: Engine) -> Opponent:
+    if args.against == genai.PROGRAM.name:
+        return genai.opponent(engine, args.against_pair, args.threads)
+    return llama.opponent(engine, args.llama_server, args.against_gguf, args.threads)
+
+
+def _engines(args: argparse.Namespace) -> tuple[Engine, dict[str, Engine]]:
+    """The engine whose modes are listed by their plain names, and those with other kernels by the kernels' names."""
+    if not args.kernels:
+        return load_engine(args), {}
+    settings = {"specdec": kernels.demanded(), "onnxruntime": "off"}
+    if len(args.kernels) > 1:
+        _check_room(args)
+    engines = {}
+    for name in args.kernels:
+        with kernels.selected(settings[name]) as chosen:
+            if name == "specdec" and not chosen.name:
+                raise SpecdecError(
+                    "our kernels are not available here", chosen.absent, "see `specdec doctor`"
+                )
+            engines[name] = load_engine(args)
+    return engines.pop(args.kernels[0]), engines
+
+
+def _check_room(args: argparse.Namespace) -> None:
+    """Raise SpecdecError if memory is insufficient for one engine of each kernel set."""
+    pair = open_pair(locate(args.pair), args.draft)
+    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+    each = footprints(models, args.context)
+    needs = {f"{role} ({name})": need for name in args.kernels for role, need in each.items()}
+    check_memory(needs, context_limit(pair.target, args.context))
 
 
 @dataclass(frozen=True)
@@ -96,7 +149,8 @@ class Benchmark:
     """What is measured, and how.
 
     With an `order_seed`, prompts are shuffled and caches kept between answers, as in use; with None, prompts keep their
-    order and the caches are emptied before every answer.
+    order and the caches are emptied before every answer. `others` run the same modes with the kernels that they are
+    named after.
     """
 
     engine: Engine
@@ -106,17 +160,24 @@ class Benchmark:
     raw: bool = False
     repeat: int = 1
     order_seed: int | None = None
+    others: Mapping[str, Engine] = field(default_factory=dict)
 
-    def rounds(self, opponent: genai.Genai | None = None) -> list[Round]:
+    @property
+    def engines(self) -> dict[str, Engine]:
+        """All engines by the names of their kernels, "" for the first."""
+        return {"": self.engine, **self.others}
+
+    def rounds(self, program: Opponent | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
-        contestants = self._contestants(opponent)
+        contestants = self._contestants(program)
         rounds: dict[int, Round] = {
             prompt: {contestant.name: [] for contestant in contestants} for prompt in range(len(self.prompts))
         }
         try:
             for contestant in contestants:  # the first passes allocate
                 contestant.answer(self.prompts[0], WARM_UP_TOKENS)
-            self.engine.forget()
+            for engine in self.engines.values():
+                engine.forget()
             self._measure(contestants, rounds)
         except KeyboardInterrupt:
             print(f"stopped after {len(finished(rounds))} of {len(self.prompts)} prompts", file=sys.stderr)
@@ -133,17 +194,17 @@ class Benchmark:
                 rounds[prompt][run.mode].append(run)
                 progress(f"answering: {run.category}, {run.mode}", done, answers)
 
-    def _contestants(self, opponent: genai.Genai | None) -> list[Contestant]:
-        keep = self.order_seed is not None
-        own: list[Contestant] = [
-            Mode(self.engine, mode, self.parameters, self.raw, keep) for mode in self.modes
+    def _contestants(self, program: Opponent | None) -> list[Contestant]:
+        keep, limit = self.order_seed is not None, self.parameters.max_new_tokens
+        contestants: list[Contestant] = [
+            Mode(engine, mode, self.parameters, self.raw, keep, kernels=name)
+            for mode in self.modes
+            for name, engine in self.engines.items()
         ]
-        if opponent is None:
-            return own
-        limit = self.parameters.max_new_tokens
-        return own + [
-            genai.GenaiMode(opponent, self.engine, mode, limit, self.raw) for mode in opponent.modes
-        ]
+        for mode in program.modes if program else ():
+            assert program is not None
+            contestants.append(OpponentMode(program, self.engine, mode, limit, self.raw))
+        return contestants
 
     def _orders(self) -> list[list[int]]:
         return orders(len(self.prompts), self.repeat, self.order_seed)
@@ -156,21 +217,33 @@ class Benchmark:
                 yield from alternating(order, contestants)
 
     def figures(
-        self, rounds: Sequence[Round], forward_cost: Mapping[str, float], watch: Watch
+        self, rounds: Sequence[Round], forward_cost: Mapping[str, Mapping[str, float]], watch: Watch
     ) -> dict[str, Any]:
-        """The report's JSON, without the other program's figures."""
+        """The report's JSON, without the other program's figures; `forward_cost` is by kernels, as `engines`."""
         parameters, engine = self.parameters, self.engine
         comparable = parameters.greedy or parameters.seed is not None
+        modes: dict[str, Any] = {}
+        for name in self.engines:
+            names = [mode_name(mode, name) for mode in self.modes]
+            modes |= summarize(rounds, names, comparable=comparable)
+        compared = {
+            name: {
+                "speed_ratio": kernel_ratios(modes, self.modes, name),
+                "forward_cost_ms": forward_cost[name],
+            }
+            for name in self.others
+        }
         return {
             "prompts": len(rounds),
-            "modes": summarize(rounds, self.modes, comparable=comparable),
+            "modes": modes,
+            **({"kernels": compared} if compared else {}),
             "machine": describe_machine(),
             "pair": describe_pair(engine.pair)
             | {
                 "identity": str(engine.identity),
                 "devices": {role: str(placement) for role, placement in engine.placements.items()},
             },
-            "forward_cost_ms": forward_cost,
+            "forward_cost_ms": forward_cost[""],
             "peak_memory_bytes": peak_memory(),
             "noise": noise(watch, [[run.seconds_per_token for run in round_["plain"]] for round_ in rounds]),
             "settings": {

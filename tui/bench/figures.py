@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specdec_onnx.models.text import gigabytes, percent, times
-from specdec_onnx.tui.bench.runs import Round, Run
+from specdec_onnx.tui.bench.runs import Round, Run, mode_name
 
 POSITIONS = 8
 """Positions in the draft that the table shows."""
@@ -49,6 +49,16 @@ def end_to_end_rate(runs: Sequence[Run]) -> float:
 def first_token(runs: Sequence[Run]) -> float:
     """Milliseconds to the first token, the median over the prompts."""
     return median(run.turns[0].time_to_first_token_ms for run in runs)
+
+
+def kernel_ratios(
+    figures: Mapping[str, Mapping[str, Any]], modes: Iterable[str], kernels: str
+) -> dict[str, float]:
+    """How many times as fast each of our modes decodes as with other `kernels`."""
+    rate = "decode_tokens_per_second"
+    return {
+        mode: round(_ratio(figures[mode][rate], figures[mode_name(mode, kernels)][rate]), 3) for mode in modes
+    }
 
 
 RATES: dict[str, Callable[[Sequence[Run]], float]] = {
@@ -137,13 +147,14 @@ def _ratio(part: float, whole: float) -> float:
 def tables(report: Mapping[str, Any]) -> RenderableType:
     """The report for a terminal: modes, ratios by category, acceptance, time by part, costs, other programs."""
     parts: list[RenderableType] = [_modes(report)]
-    if len(_categories(report)) > 1 and len(report["modes"]) > 1:
+    if len(_categories(report)) > 1 and any(mode.split()[0] != "plain" for mode in report["modes"]):
         parts.append(_by_category(report))
     if any(figures["drafted_by_position"] for figures in report["modes"].values()):
         parts.append(_by_position(report))
     parts.append(_time_split(report))
     if report["forward_cost_ms"]:
-        parts.append(_costs(report["forward_cost_ms"]))
+        parts.append(_costs(report["forward_cost_ms"], report.get("kernels", {})))
+    parts += [_kernel_ratios(name, each) for name, each in report.get("kernels", {}).items()]
     parts += [_against(name, other, report) for name, other in report.get("against", {}).items()]
     return Group(*parts, *_notes(report))
 
@@ -205,7 +216,7 @@ def _categories(report: Mapping[str, Any]) -> list[str]:
 
 
 def _by_category(report: Mapping[str, Any]) -> RenderableType:
-    modes = [mode for mode in report["modes"] if mode != "plain"]
+    modes = [mode for mode in report["modes"] if mode.split()[0] != "plain"]
     table = columns("category", *modes)
     for category in _categories(report):
         ratios = (report["modes"][mode]["speedup"]["by_category"][category] for mode in modes)
@@ -231,10 +242,19 @@ def _time_split(report: Mapping[str, Any]) -> RenderableType:
     return titled("share of the decoding time", table)
 
 
-def _costs(costs: Mapping[str, float]) -> RenderableType:
+def _costs(costs: Mapping[str, float], others: Mapping[str, Any]) -> RenderableType:
     table = columns("S", *costs)
     table.add_row("ms", *(f"{cost:.1f}" for cost in costs.values()))
+    for name, other in others.items():
+        table.add_row(f"ms ({name})", *(f"{cost:.1f}" for cost in other["forward_cost_ms"].values()))
     return titled("target pass over S tokens", table)
+
+
+def _kernel_ratios(name: str, other: Mapping[str, Any]) -> RenderableType:
+    table = columns("mode", f"× {name}")
+    for mode, ratio in other["speed_ratio"].items():
+        table.add_row(mode, times(ratio))
+    return titled(f"our kernels against {name}'s", table)
 
 
 def _against(name: str, other: Mapping[str, Any], report: Mapping[str, Any]) -> RenderableType:

@@ -50,7 +50,7 @@ def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
     models = {False: _load(request["target"], ["decoder"], request["threads"])}
     if request["pair"]:
         models[True] = _load(request["pair"], ["decoder", "draft"], request["threads"])
-    modes = [mode for mode in SETTINGS if needs_draft(mode) in models]
+    modes = {mode: settings for mode, settings in SETTINGS.items() if needs_draft(mode) in models}
     say(channel, {"version": og.__version__, "modes": modes})
     for prompt in messages:
         model = models[needs_draft(prompt["mode"])]

@@ -45,23 +45,37 @@ class Contestant(Protocol):
         """Answer every turn of one prompt, with at most `most` tokens a turn."""
 
 
+def mode_name(mode: str, kernels: str = "") -> str:
+    """What the figures of a mode are listed under; the kernels are named if they are not the engine's own."""
+    return f"{mode} ({kernels})" if kernels else mode
+
+
 @dataclass(frozen=True)
 class Mode:
-    """One of the engine's own modes; unless it is to `keep_caches`, they are emptied before each prompt."""
+    """One of the engine's own modes; unless it is to `keep_caches`, they are emptied before each prompt.
+
+    `kernels` names what the engine runs on, if several engines answer with different ones.
+    """
 
     engine: Engine
-    name: str
+    mode: str
     parameters: Parameters
     raw: bool = False
     keep_caches: bool = False
     on_text: Callable[[str], object] = lambda text: None
+    kernels: str = ""
+
+    @property
+    def name(self) -> str:
+        """`auto`, or `auto (onnxruntime)`."""
+        return mode_name(self.mode, self.kernels)
 
     def answer(self, prompt: Prompt, most: int | None = None) -> Run:
         """Stream the answers and keep their tokens and statistics."""
         if not self.keep_caches:
             self.engine.forget()
         parameters = replace(self.parameters, max_new_tokens=most) if most else self.parameters
-        options: dict[str, Any] = {"parameters": parameters, "mode": self.name}
+        options: dict[str, Any] = {"parameters": parameters, "mode": self.mode}
         chat = self.engine.chat() if len(prompt.turns) > 1 else None
         tokens: list[int] = []
         turns: list[Statistics] = []

@@ -9,8 +9,11 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.settings import DEVICES
 
 MODES = ("plain", "suffix", "draft", "auto")
-OPPONENTS = ("ort-genai",)
+OPPONENTS = ("ort-genai", "llama.cpp")
 """Programs that `specdec bench` can compare with."""
+
+KERNEL_SETS = ("specdec", "onnxruntime")
+"""What can multiply on the CPU: our kernels, or ONNX Runtime's."""
 
 BENCH_TOKENS = 96
 """Length of an answer in `specdec bench`, unless it is given."""
@@ -142,7 +145,29 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
         "--against-pair",
         type=Path,
         metavar="FOLDER",
-        help="the pair that the other program runs, such as an int4 export of the same model (default: PAIR)",
+        help="the pair that ort-genai runs, such as an int4 export of the same model (default: PAIR)",
+    )
+    parser.add_argument(
+        "--against-gguf",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the GGUF file that llama.cpp runs; give it twice for target and draft (default: the downloaded files "
+        "that PAIR was exported from)",
+    )
+    parser.add_argument(
+        "--llama-server",
+        type=Path,
+        metavar="PATH",
+        help="llama.cpp's program llama-server (default: the one on your PATH)",
+    )
+    parser.add_argument(
+        "--kernels",
+        type=kernel_sets,
+        metavar="A,B",
+        help="onnxruntime,specdec runs every mode with ONNX Runtime's kernels and with ours, in turn; needs memory "
+        "for two engines (default: what SPECDEC_KERNELS selects)",
     )
     _add_json(parser)
     _add_sampling(parser, max_new_tokens=BENCH_TOKENS)
@@ -310,6 +335,15 @@ def mode_list(word: str) -> list[str]:
     if unknown := set(names) - set(MODES):
         raise argparse.ArgumentTypeError(f"unknown mode {min(unknown)!r} (choose from {', '.join(MODES)})")
     return list(dict.fromkeys(["plain", *names]))
+
+
+def kernel_sets(word: str) -> list[str]:
+    """A list of kernel sets; ours come first, because the others are compared with them."""
+    names = word.split(",")
+    if unknown := set(names) - set(KERNEL_SETS):
+        known = " or ".join(KERNEL_SETS)
+        raise argparse.ArgumentTypeError(f"unknown kernels {min(unknown)!r} (choose {known}, or both)")
+    return [name for name in KERNEL_SETS if name in names]
 
 
 def token_counts(word: str) -> tuple[int, ...]:

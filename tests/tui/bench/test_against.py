@@ -14,7 +14,7 @@ from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.tui.bench.genai import Genai
+from specdec_onnx.tui.bench.genai import require_config
 from specdec_onnx.tui.cli.main import main
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_genai")
@@ -198,9 +198,8 @@ def test_another_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("fake")
 def test_a_folder_without_genai_config_is_refused(tmp_path: Path) -> None:
-    pair: Any = SimpleNamespace(path=tmp_path, target=SimpleNamespace(path=tmp_path), draft=None)
     with pytest.raises(SpecdecError, match="genai_config"):
-        Genai(pair, 1)
+        require_config(tmp_path)
 
 
 def test_the_real_program_gives_the_same_answers(tmp_path: Path) -> None:

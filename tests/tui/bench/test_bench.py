@@ -14,8 +14,11 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from support.steady import steady
 from support.tiny import export_tiny_pair
 
+from specdec_onnx.models.pair import open_pair
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.kernels import SETTING, Kernels, kernels, selected
 from specdec_onnx.runtime.machine.costs import Curve
+from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.bench.command import Benchmark
 from specdec_onnx.tui.bench.figures import summarize
@@ -314,3 +317,76 @@ def test_a_link_or_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None
         write(tmp_path / "pipe", "figures")
         assert os.read(reader, 99) == b"figures\n" and not (tmp_path / "pipe").is_file()
         os.close(reader)
+
+
+def test_both_kernel_sets_are_compared_in_one_run(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower, settings_seen = ScriptedEngine({"auto": ROUND_TRIP}), list[str]()
+    slower.seconds_of = lambda mode: 0.25
+    engines = iter([engine, slower])
+
+    def opened(path: Path, **options: Any) -> ScriptedEngine:
+        settings_seen.append(os.environ[SETTING])
+        return next(engines)
+
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setattr("specdec_onnx.runtime.engine.load", opened)
+    monkeypatch.setattr("specdec_onnx.runtime.kernels.kernels", lambda: Kernels("avx2"))
+    monkeypatch.setattr("specdec_onnx.tui.bench.command._check_room", lambda args: None)
+    figures = bench("--kernels", "onnxruntime,specdec", "--modes", "auto")
+    assert settings_seen == ["auto", "off"] and SETTING not in os.environ
+    modes = figures["modes"]
+    assert set(modes) == {"plain", "auto", "plain (onnxruntime)", "auto (onnxruntime)"}
+    assert modes["auto"]["decode_tokens_per_second"] == 32.0
+    assert modes["auto (onnxruntime)"]["decode_tokens_per_second"] == 16.0
+    assert modes["auto"]["identical_to_plain"] == 4  # each set is compared with its own plain decoding
+    assert modes["auto (onnxruntime)"]["identical_to_plain"] == 0
+    assert modes["auto (onnxruntime)"]["speedup"]["overall"] == 4.0
+    assert figures["kernels"]["onnxruntime"]["speed_ratio"] == {"plain": 2.0, "auto": 2.0}
+    assert figures["kernels"]["onnxruntime"]["forward_cost_ms"] == figures["forward_cost_ms"]
+    said = capsys.readouterr().out
+    assert "auto (onnxruntime)" in said and "our kernels against onnxruntime's" in said
+
+
+def test_one_kernel_set_is_measured_under_the_plain_names(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = bench("--kernels", "onnxruntime", "--modes", "auto")
+    assert list(figures["modes"]) == ["plain", "auto"] and "kernels" not in figures
+
+
+def test_kernel_sets_are_refused_where_there_are_not_two(
+    engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "pair", "--kernels", "onnxruntime,specdec", "--device", "webgpu"]) == 2
+    with pytest.raises(SystemExit):
+        main(["bench", "pair", "--kernels", "other"])
+    monkeypatch.setattr("specdec_onnx.runtime.kernels.kernels", lambda: Kernels(absent="nothing compiled it"))
+    assert main(["bench", "pair", "--kernels", "specdec"]) == 2
+    assert "nothing compiled it" in capsys.readouterr().err
+    assert engine.calls == []
+
+
+def test_memory_for_both_engines_is_checked_before_one_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = export_tiny_pair(tmp_path / "pair", target_format="int4")
+    one = sum(need.total for need in footprints({"target": open_pair(pair).target}).values())
+    monkeypatch.setattr("specdec_onnx.runtime.machine.footprint.available_memory", lambda: one * 3 // 2)
+    monkeypatch.setattr("specdec_onnx.runtime.engine.load", None)
+    assert main(["bench", str(pair), "--kernels", "onnxruntime,specdec"]) == 2
+    said = capsys.readouterr().err
+    assert "not enough memory" in said and "target (specdec)" in said and "target (onnxruntime)" in said
+
+
+@pytest.mark.skipif(not kernels().name, reason="our kernels are not built here")
+def test_a_real_pair_answers_with_both_kernel_sets(tmp_path: Path) -> None:
+    pair, out = export_tiny_pair(tmp_path / "pair", target_format="int4"), tmp_path / "o.json"
+    options = ["--limit", "2", "--max-new-tokens", "12", "--raw", "--json", str(out)]
+    assert main(["bench", str(pair), "--kernels", "onnxruntime,specdec", *options]) == 0
+    figures = json.loads(out.read_text())
+    assert [figures["modes"][name]["identical_to_plain"] for name in ("auto", "auto (onnxruntime)")] == [2, 2]
+    with selected("off") as theirs:
+        assert load(pair).target.kernels == theirs and not theirs.name
+    assert load(pair).target.kernels == kernels() and kernels().name
