@@ -259,6 +259,17 @@ async def test_the_first_load_of_a_pair_says_that_it_measures_once(tmp_path: Pat
         await until(lambda: "measur" not in screen_text(app))
 
 
+async def test_the_notice_of_a_newer_history_ends_its_sentences_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home" / "history.sqlite3")
+    store.rows("PRAGMA user_version = 99")
+    store.close()
+    services = Services.start(
+        eventually(lambda *how: ScriptedSession([""])), lambda name, folder, report: None
+    )
+    assert "newer specdec" in services.notice and ".." not in services.notice
+    await services.stop()
+
+
 async def test_a_damaged_history_is_announced_and_left_alone(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -131,8 +131,20 @@ class ChatScreen(Screen[None]):
             title, text = error.what, "\n".join(part for part in (error.why, error.fix) if part)
         self.notify(text, title=title, severity="error", timeout=12, markup=False)
 
+    def keep_history(self) -> None:
+        """If the history was deleted meanwhile, say so and begin a new one with this conversation."""
+        stored = self.conversation.stored
+        try:
+            if self.services.keep(stored.id if stored else ""):
+                rest = "A new one was started with this conversation." if stored else "A new one was started."
+                self.notify(rest, title="The history was deleted", severity="warning", timeout=12)
+        except SpecdecError as error:
+            self.report(error)
+            self.notify("This session is not saved.", title="The history was deleted", severity="error")
+
     def attempt(self, change: Callable[[], object]) -> bool:
         """Store something; when that fails, report it and continue without."""
+        self.keep_history()
         try:
             change()
         except SpecdecError as error:

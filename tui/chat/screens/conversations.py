@@ -82,6 +82,7 @@ class Conversations:
     async def _history(self) -> None:
         from specdec_onnx.tui.chat.screens.history import HistoryScreen
 
+        self._screen.keep_history()
         chosen = await self._screen.app.push_screen_wait(HistoryScreen(self._store))
         current = self._screen.conversation.stored
         if chosen:

@@ -142,6 +142,7 @@ class Turns:
     async def _change(self, change: Callable[[], T]) -> T | None:
         """The result of a change to the conversation; None when it fails, because another chat has deleted what it
         needs or the disk is full: then what is left is shown, and an error."""
+        self._screen.keep_history()
         try:
             return change()
         except SpecdecError as error:
