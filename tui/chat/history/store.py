@@ -124,15 +124,15 @@ class Store:
     def recreate(self, conversation: str) -> None:
         """Begin a new file with this conversation only; in memory if that fails, which raises SpecdecError."""
         with self._lock:
-            kept = [self.rows(query, conversation) for query in (_WHOLE_CONVERSATION, _WHOLE_TURNS)]
+            kept, turns = self.rows(_WHOLE_CONVERSATION, conversation), self.rows(_WHOLE_TURNS, conversation)
             newest = self.rows("SELECT seq FROM sqlite_sequence WHERE name = 'turn'")
             self.connection.close()
             try:
                 self.connection, self._file = connect(self.path), _identity(self.path)
-                self._insert(*kept, newest)
+                self._insert(kept, turns, newest)
             except SpecdecError:
                 self.path, self.connection = None, connect(None)
-                self._insert(*kept, newest)
+                self._insert(kept, turns, newest)
                 raise
 
     def _insert(self, conversations: _Rows, turns: _Rows, newest: _Rows) -> None:
