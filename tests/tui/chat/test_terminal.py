@@ -205,7 +205,7 @@ def test_a_chat_that_is_ended_saves_its_answer_and_leaves_the_terminal_as_it_was
         os.environ |= {"SPECDEC_HOME": str(tmp_path), "TERM": "xterm-256color"}
         os.execv(sys.executable, [sys.executable, "-m", "specdec_onnx.tui.cli.main", "chat", str(smol)])
     before = termios.tcgetattr(fd)
-    read_until(fd, b"you can already type")
+    read_until(fd, b"you can start typing")
     os.write(fd, b"Count from one to one hundred in words\r")
     read_until(fd, b"tok/s")
     if ending == "window":

@@ -120,7 +120,7 @@ async def test_going_on_continues_the_same_answer(tmp_path: Path) -> None:
             == text
         )
         await press(app, pilot, "ctrl+g")
-        assert len(session.requests) == 2, "a complete answer is not gone on with"
+        assert len(session.requests) == 2, "a complete answer is not continued"
 
 
 async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:

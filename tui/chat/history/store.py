@@ -335,7 +335,7 @@ def _clear_errors(path: Path | None) -> Iterator[None]:
         raise deleted_elsewhere() from error
     except sqlite3.Error as error:
         raise SpecdecError(
-            "The history is not accessible at the moment.",
+            "The history can't be accessed right now.",
             f"{path or 'memory'}: {error}",
             "Free some disk space or close the program that locks the file, then try again.",
         ) from error

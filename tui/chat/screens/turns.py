@@ -93,7 +93,9 @@ class Turns:
         turn = self.chosen()
         if turn is None or not self._answering.idle():
             return
-        if self._screen.confirmed(turn.id, "Delete this turn and all after it?", "Press again to delete."):
+        if self._screen.confirmed(
+            turn.id, "Delete this turn and everything after it?", "Press again to delete."
+        ):
             await self._change(partial(self._screen.conversation.remove, turn))
             await self._update_branch()
             self._screen.prompt.focus()
