@@ -136,7 +136,11 @@ def answer_note(reason: str | None, statistics: Mapping[str, Any]) -> str:
     """The line under an answer; one without a reason was cut off when the program ended."""
     if reason is None:
         return "interrupted" if statistics else ""
-    why = f": {statistics['error']}" if reason == "error" and statistics.get("error") else ""
+    why = (
+        f": {str(statistics['error']).removesuffix('.')}"
+        if reason == "error" and statistics.get("error")
+        else ""
+    )
     ending, new = ENDINGS.get(reason, "") + why, statistics.get("new_tokens")
     return _joined(ending, _speed(statistics), f"{new} tok", _accepted(statistics)) if new else ending
 

@@ -250,7 +250,7 @@ async def test_settings_out_of_range_are_refused_with_the_reason(tmp_path: Path)
         await until(lambda: isinstance(app.screen, SettingsScreen))
         for name, value, words in (
             ("top_p", "2", "Top p: from 0 to 1"),
-            ("top_k", "x", "Top k: a whole number"),
+            ("top_k", "x", "Top k: enter a whole number"),
         ):
             app.screen.query_one(f"#{name}", Input).value = value
             await pilot.press("ctrl+s")

@@ -58,7 +58,10 @@ def test_figures_and_meters() -> None:
 
 def test_reasons() -> None:
     assert "F4 turns it on" in why_plain(False, ("plain", "auto"))
-    assert "decodes plainly only" in why_plain(True, ("plain",)) and why_plain(True, ("plain", "auto")) == ""
+    assert (
+        "supports only plain decoding" in why_plain(True, ("plain",))
+        and why_plain(True, ("plain", "auto")) == ""
+    )
     quiet = {"new_tokens": 100, "drafted": 0, "mode": "auto"}
     assert "no draft model" in why_nothing_drafted(quiet, ("plain", "suffix", "auto"))
     assert "measured to be faster" in why_nothing_drafted(quiet, ("plain", "draft", "auto"))
