@@ -1,4 +1,4 @@
-"""The chat in a real terminal with a real model: start, ask, stop, leave, come back; and what Textual is spared of."""
+"""The chat in a real terminal: start, ask, paste, stop, leave, come back; and what it adds to Textual's driver."""
 
 import os
 import select

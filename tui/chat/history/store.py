@@ -138,11 +138,10 @@ class Store:
     def _insert(self, conversations: _Rows, turns: _Rows, newest: _Rows) -> None:
         """Insert rows with their numbers, and give none to a new turn that another window may have used."""
         with self.transaction():
-            for id, title, model, settings, head, created, updated in conversations:
-                values = (id, title, model, settings, created, updated)
-                self.rows("INSERT INTO conversation VALUES (?, ?, ?, ?, NULL, ?, ?)", *values)
+            for id, title, model, settings, head, *rest in conversations:
+                self._insert_row("conversation", (id, title, model, settings, None, *rest))
                 for turn in turns:
-                    self.rows("INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *turn)
+                    self._insert_row("turn", turn)
                 self.rows("UPDATE conversation SET head = ? WHERE id = ?", head, id)
             for (number,) in newest:
                 self.rows("DELETE FROM sqlite_sequence WHERE name = 'turn' AND seq < ?", number)
@@ -172,6 +171,9 @@ class Store:
                 if self.connection.in_transaction:  # a full disk has already ended it
                     self.connection.execute("ROLLBACK")
                 raise
+
+    def _insert_row(self, table: str, values: tuple[Any, ...]) -> None:
+        self.rows(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", *values)
 
     def create(self, title: str, model: str, settings: Mapping[str, Any]) -> Conversation:
         """Add a conversation without turns."""
