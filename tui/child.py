@@ -146,7 +146,7 @@ def errors_file() -> TextIO:
 def why_ended(stderr: TextIO, code: int) -> str:
     """Why a process ended: the signal, else the last line that it wrote to `stderr`, else its exit code."""
     if code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
+        return f"its process was terminated by {signal.Signals(-code).name}"
     stderr.seek(0)
     lines = [line for line in stderr.read().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"its process ended with code {code}"
+    return lines[-1].strip() if lines else f"its process exited with code {code}"

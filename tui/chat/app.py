@@ -1,7 +1,5 @@
 """The Textual app around the chat screen."""
 
-import codecs
-import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import PurePath
@@ -13,6 +11,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from specdec_onnx.models.text import on_one_line, printable
+from specdec_onnx.tui.chat import terminal
 from specdec_onnx.tui.chat.keys import COMMANDS
 from specdec_onnx.tui.chat.screens.chat import ChatScreen
 from specdec_onnx.tui.chat.services import Services
@@ -42,15 +41,12 @@ class ChatApp(App[None]):
         return ChatScreen(self.services, Settings(device=self._device))
 
     def get_driver_class(self) -> type[Driver]:
-        """The terminal's; Textual's own ends the app when a byte arrives that is not UTF-8, as in a pasted file."""
-        driver = super().get_driver_class()
-        names = vars(sys.modules[driver.__module__])
-        if "getincrementaldecoder" in names:
-            names["getincrementaldecoder"] = _lenient_decoder
-        return driver
+        """Textual's own, adapted."""
+        return terminal.adapt(super().get_driver_class())
 
     def on_mount(self) -> None:
         """Restore the theme; with 16 colours, the default is the terminal's own."""
+        terminal.on_end_signals(lambda number: self.call_later(self._leave, 128 + number))
         fitting = ANSI_THEME if self.console.color_system in FEW_COLOURS else DEFAULT_THEME
         chosen = self.services.preferences.theme
         self.theme = chosen if chosen in self.available_themes else fitting
@@ -92,16 +88,15 @@ class ChatApp(App[None]):
 
     async def action_quit(self) -> None:
         """Put away the answer under way before the screens close."""
+        await self._leave(0)
+
+    async def _leave(self, code: int) -> None:
         for screen in self.screen_stack:
             if isinstance(screen, ChatScreen):
                 await screen.answering.end()
-        self.exit()
+        self.exit(return_code=code)
 
     async def on_unmount(self) -> None:
         """The screens are gone by now: keep the preferences and end the rest."""
         self.services.preferences.save(preferences_path())
         await self.services.stop()
-
-
-def _lenient_decoder(encoding: str) -> partial[codecs.IncrementalDecoder]:
-    return partial(codecs.getincrementaldecoder(encoding), errors="replace")

@@ -203,9 +203,7 @@ async def _next(child: AsyncChild) -> dict[str, Any]:
     """The next message; SpecdecError when it reports a failure or the process has ended."""
     message = await child.hear()
     if message is None:
-        raise SpecdecError(
-            "The engine has ended.", await child.last_words(), "Ask again: it is then started anew."
-        )
+        raise SpecdecError("The engine has stopped.", await child.last_words(), "Ask again to restart it.")
     if "failed" in message:
         raise SpecdecError(**message["failed"])
     return message

@@ -4,6 +4,7 @@ Its messages, one key each: measuring, ready, failed, progress, round, ended; th
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ from specdec_onnx.tui.child import incoming, open_channel, say
 
 def main() -> None:
     """Load the pair that the first message names, then answer the requests in turn."""
+    if sys.platform != "win32":
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the chat saves its answer first, then closes the pipe
     channel, messages, jobs = open_channel(), incoming(sys.stdin), SimpleQueue[Job]()
     plan = next(messages)
     # A thread, since during a pass somebody has to hear that the answer is cancelled or that the chat has gone.

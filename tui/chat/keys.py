@@ -27,7 +27,11 @@ COMMANDS = (
     Command("f1", "keys", "Keys", "List every key", "Keys"),
     Command("f2", "settings", "Settings", "Set the system prompt, sampling and device", "Settings"),
     Command(
-        "f3", "token_view", "Token view", "Show the source of each token; again: rejected ones too", "Tokens"
+        "f3",
+        "token_view",
+        "Token view",
+        "Show each token's source; press again to add rejected ones",
+        "Tokens",
     ),
     Command(
         "f4", "speculation", "Speculation on/off", "Turn speculation on or off for new answers", "Drafts"
@@ -40,15 +44,20 @@ COMMANDS = (
     Command("ctrl+f", "history", "History", "Find, open, rename and delete conversations", "History"),
     Command("ctrl+y", "copy", "Copy turn", "Copy the last answer or the selected turn", "Copy", "c"),
     Command(
-        "ctrl+b", "copy_code", "Copy code", "Copy the last code block; again: the one before", "Code", "b"
+        "ctrl+b",
+        "copy_code",
+        "Copy code",
+        "Copy the last code block; press again for the one before",
+        "Code",
+        "b",
     ),
     Command("ctrl+r", "regenerate", "Regenerate", "Answer again, as a new branch", "Regenerate", "r"),
-    Command("ctrl+e", "edit", "Edit and resend", "Change a question, as a new branch", "Edit", "e"),
+    Command("ctrl+e", "edit", "Edit and resend", "Edit a question, as a new branch", "Edit", "e"),
     Command("ctrl+g", "resume", "Continue", "Continue an answer that was cut short", "Continue", "g"),
     Command("ctrl+t", "select_turn", "Select a turn", "Select a turn: arrows move, letters act on it"),
     Command("alt+left", "branch(-1)", "Previous branch", "Show the previous version of a turn", "", "left"),
     Command("alt+right", "branch(1)", "Next branch", "Show the next version of a turn", "", "right"),
-    Command("", "delete", "Delete turn", "Delete a turn and all after it", "Delete", "d,delete"),
+    Command("", "delete", "Delete turn", "Delete a turn and everything after it", "Delete", "d,delete"),
     Command("", "rename", "Rename conversation", "Change the title of this conversation"),
     Command("", "export('markdown')", "Export as Markdown", "Save the shown branch as a .md file"),
     Command("", "export('json')", "Export as JSON", "Save every branch as a .json file for import"),
@@ -83,8 +92,8 @@ TURN_BINDINGS = [
 PROMPT_KEYS = (
     ("Enter", "Send"),
     ("Ctrl+J, Alt+Enter", "New line (also Shift+Enter, if the terminal supports it)"),
-    ("Up, Down", "Earlier questions, while the prompt is empty"),
-    ("Esc, Ctrl+C", "Stop the answer and keep the text so far; or cancel editing; twice: cancel a download"),
+    ("Up, Down", "Recall earlier questions if the prompt is empty"),
+    ("Esc, Ctrl+C", "Stop the answer and keep its text, or cancel editing; twice: cancel a download"),
     ("PageUp, PageDown", "Scroll the conversation"),
     ("Ctrl+P", "Command palette: every action by name"),
     ("Ctrl+Q", "Quit"),

@@ -136,7 +136,11 @@ def answer_note(reason: str | None, statistics: Mapping[str, Any]) -> str:
     """The line under an answer; one without a reason was cut off when the program ended."""
     if reason is None:
         return "interrupted" if statistics else ""
-    why = f": {statistics['error']}" if reason == "error" and statistics.get("error") else ""
+    why = (
+        f": {str(statistics['error']).removesuffix('.')}"
+        if reason == "error" and statistics.get("error")
+        else ""
+    )
     ending, new = ENDINGS.get(reason, "") + why, statistics.get("new_tokens")
     return _joined(ending, _speed(statistics), f"{new} tok", _accepted(statistics)) if new else ending
 
@@ -176,7 +180,7 @@ def why_plain(speculate: bool, modes: Sequence[str]) -> str:
     if not speculate:
         return "speculation off: F4 turns it on"
     if set(modes) <= {"plain"}:
-        return "speculation off: this model decodes plainly only"
+        return "speculation off: this model supports only plain decoding"
     return ""
 
 
@@ -187,10 +191,10 @@ def why_nothing_drafted(statistics: Mapping[str, Any], modes: Sequence[str]) -> 
     if statistics.get("accepted", 0):
         return ""
     if statistics.get("drafted", 0):
-        return "every draft was rejected; the answer is the target's own"
+        return "every draft was rejected; every token is the target's own"
     if "draft" not in modes:
-        return "nothing was drafted: there is no draft model, and the text repeats nothing so far"
-    return "nothing was drafted: at the measured costs plain steps are faster here"
+        return "nothing was drafted: there is no draft model, and nothing in the text repeats so far"
+    return "nothing was drafted: plain decoding was measured to be faster here"
 
 
 def limits(modes: Sequence[str]) -> str:

@@ -35,9 +35,21 @@ class Services:
             store = Store(database_path())
         except SpecdecError as error:
             store = Store(None)
-            notice = f"{error.what} {error.why}. This session is not saved. {error.fix}"
+            why = error.why.removesuffix(".")
+            notice = f"{error.what} {why}. This session is not saved. {error.fix}"
         preferences = Preferences.load(preferences_path())
         return cls(EngineClient(opener), store, Recorder(store), preferences, prepare, notice=notice)
+
+    def keep(self, conversation: str) -> bool:
+        """Begin a new history with this conversation if the file was deleted; return whether it was.
+
+        Raises SpecdecError if that fails; the conversation is in memory then.
+        """
+        if not self.store.lost():
+            return False
+        with self.recorder.aside(self.store):
+            self.store.recreate(conversation)
+        return True
 
     async def stop(self) -> None:
         """Save what is left and end the engine."""

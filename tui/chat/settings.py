@@ -80,7 +80,7 @@ class Field:
         try:
             value = int(text) if self.whole else float(text)
         except ValueError:
-            raise ValueError(f"{self.label}: a {'whole ' if self.whole else ''}number, please") from None
+            raise ValueError(f"{self.label}: enter a {'whole ' if self.whole else ''}number") from None
         if not self.low <= value <= self.high:
             raise ValueError(f"{self.label}: from {self.low:g} to {self.high:g}")
         return value

@@ -107,7 +107,7 @@ async def test_up_recalls_earlier_questions_and_keeps_a_draft(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
-async def test_stopping_keeps_what_came(tmp_path: Path, key: str) -> None:
+async def test_stopping_keeps_the_text_so_far(tmp_path: Path, key: str) -> None:
     app = chat_app(tmp_path, ScriptedSession([LONG], hold_after=3))
     async with app.run_test() as pilot:
         screen = await under_way(app, 3)
@@ -157,7 +157,7 @@ async def test_a_question_asked_while_loading_is_answered_then(tmp_path: Path) -
         screen.prompt.fill("early")
         screen.prompt._submit()
         await until(
-            lambda: "loading scripted-pair; the answer starts then" in str(screen.prompt.border_title)
+            lambda: "loading scripted-pair; the answer starts afterwards" in str(screen.prompt.border_title)
         )
         loaded.set()
         await idle(app)
@@ -275,7 +275,7 @@ async def test_a_pair_that_could_not_be_opened_is_tried_again_with_the_next_ques
     def opener(pair: str, device: str, on_measure: Callable[[], None]) -> ScriptedSession:
         tries.append(pair)
         if len(tries) == 1:
-            raise SpecdecError("The engine has ended.", "killed", "Ask again.")
+            raise SpecdecError("The engine has stopped.", "killed", "Ask again.")
         return ScriptedSession(["at last"])
 
     app = chat_app(tmp_path, ScriptedSession(["x"]), opener=opener)

@@ -50,7 +50,7 @@ async def test_new_starts_an_empty_page_and_keeps_the_settings(tmp_path: Path) -
         assert titles(app) == ["First"], "an empty page is not stored"
 
 
-async def test_leaving_for_a_new_page_mid_answer_keeps_what_came(tmp_path: Path) -> None:
+async def test_leaving_for_a_new_page_mid_answer_keeps_the_text_so_far(tmp_path: Path) -> None:
     session = ScriptedSession(["word " * 40], hold_after=2)
     app = chat_app(tmp_path, session)
     async with app.run_test() as pilot:
@@ -145,7 +145,7 @@ async def test_export_never_overwrites_and_import_says_what_is_wrong(tmp_path: P
         await until(lambda: isinstance(app.screen, AskScreen))
         app.screen.query_one(Input).value = str(kept)
         await pilot.press("enter")
-        await until(lambda: any("exists already" in note.title for note in app._notifications))
+        await until(lambda: any("already exists" in note.title for note in app._notifications))
         assert kept.read_text() == "mine"
         screen.action_import()
         await until(lambda: isinstance(app.screen, AskScreen))
@@ -250,7 +250,7 @@ async def test_settings_out_of_range_are_refused_with_the_reason(tmp_path: Path)
         await until(lambda: isinstance(app.screen, SettingsScreen))
         for name, value, words in (
             ("top_p", "2", "Top p: from 0 to 1"),
-            ("top_k", "x", "Top k: a whole number"),
+            ("top_k", "x", "Top k: enter a whole number"),
         ):
             app.screen.query_one(f"#{name}", Input).value = value
             await pilot.press("ctrl+s")

@@ -97,7 +97,7 @@ async def test_an_engine_that_dies_mid_answer_says_how(pair: Path) -> None:
     await anext(stream)
     session.child.process.send_signal(signal.SIGSTOP)
     session.child.process.kill()
-    with pytest.raises(SpecdecError, match="The engine has ended") as caught:
+    with pytest.raises(SpecdecError, match="The engine has stopped") as caught:
         [_ async for _ in stream]
     assert "SIGKILL" in caught.value.why and "Ask again" in caught.value.fix
     assert (await answer(client)).reason == "length"
@@ -247,7 +247,7 @@ async def test_the_chat_goes_on_after_its_engine_crashed(tmp_path: Path, pair: P
         await idle(app)
         stopped = screen.conversation.line[-1]
         assert stopped.reason == "error" and stopped.text
-        assert stopped.statistics["error"] == "The engine has ended."
+        assert stopped.statistics["error"] == "The engine has stopped."
         screen.conversation.settings = SETTINGS
         await screen.action_new()
         await answered(app, "again")

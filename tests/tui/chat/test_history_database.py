@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.chat_app import no_work
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.history import database as migrations
 from specdec_onnx.tui.chat.history.database import STEPS, migrate, version
 from specdec_onnx.tui.chat.history.store import Recorder, Store
+from specdec_onnx.tui.chat.services import Services
 from specdec_onnx.tui.chat.session import Piece
+from specdec_onnx.tui.chat.settings import Preferences
 
 
 def test_a_new_file_is_at_the_newest_version(tmp_path: Path) -> None:
@@ -36,6 +39,56 @@ def test_a_failing_step_leaves_the_version_before_it(tmp_path: Path) -> None:
     store.connection.execute("ROLLBACK")
     assert version(store.connection) == len(STEPS)
     assert store.rows("SELECT count(*) FROM sqlite_master WHERE name = 'extra'") == [(0,)]
+
+
+def remove(path: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="a file in use can't be deleted there")
+
+
+@needs_posix
+def test_a_deleted_history_begins_anew_with_the_open_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "h.sqlite3"
+    store, other = Store(path), Store(path)
+    recorder = Recorder(store)
+    services = Services(None, store, recorder, Preferences(), no_work)  # type: ignore[arg-type]
+    left = store.create("deleted on purpose", "", {})
+    store.add(left.id, None, "user", "x")
+    kept = store.create("open", "pair", {"system": "s"})
+    asked = store.add(kept.id, None, "user", "Question")
+    said = store.add(kept.id, asked.id, "assistant")
+    recorder.offer(said.id, "half", None, [Piece("half", "draft")], {})
+    assert not services.keep(kept.id)
+    remove(path)
+    recorder.offer(said.id, "whole", "eos", [Piece("whole", "draft")], {})
+    assert services.keep(kept.id) and not services.keep(kept.id)
+    recorder.offer(said.id, "whole!", "eos", [Piece("whole!", "draft")], {})
+    recorder.wait()
+    assert store.add(kept.id, said.id, "user", "next").id > said.id
+    fresh = Store(path)
+    assert [each.title for each in fresh.recent()] == ["open"]
+    assert [turn.text for turn in fresh.turns(kept.id)] == ["Question", "whole!", "next"]
+    assert [each.id for each in fresh.search("whole")] == [kept.id]
+    # A second window, which had it open too, adds what it shows to the same file.
+    assert other.lost()
+    other.recreate(left.id)
+    assert {each.title for each in Store(path).recent()} == {"open", "deleted on purpose"}
+
+
+@needs_posix
+def test_a_history_that_cannot_begin_anew_goes_on_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "h.sqlite3"
+    store = Store(path)
+    kept = store.create("open", "", {})
+    store.add(kept.id, None, "user", "Question")
+    remove(path)
+    path.mkdir()
+    with pytest.raises(SpecdecError):
+        store.recreate(kept.id)
+    assert [turn.text for turn in store.turns(kept.id)] == ["Question"] and not store.lost()
 
 
 def refused(path: Path) -> str:

@@ -58,10 +58,13 @@ def test_figures_and_meters() -> None:
 
 def test_reasons() -> None:
     assert "F4 turns it on" in why_plain(False, ("plain", "auto"))
-    assert "decodes plainly only" in why_plain(True, ("plain",)) and why_plain(True, ("plain", "auto")) == ""
+    assert (
+        "supports only plain decoding" in why_plain(True, ("plain",))
+        and why_plain(True, ("plain", "auto")) == ""
+    )
     quiet = {"new_tokens": 100, "drafted": 0, "mode": "auto"}
     assert "no draft model" in why_nothing_drafted(quiet, ("plain", "suffix", "auto"))
-    assert "measured costs" in why_nothing_drafted(quiet, ("plain", "draft", "auto"))
+    assert "measured to be faster" in why_nothing_drafted(quiet, ("plain", "draft", "auto"))
     assert "rejected" in why_nothing_drafted({**quiet, "drafted": 4, "accepted": 0}, ("draft",))
     assert why_nothing_drafted({**quiet, "new_tokens": 3}, ()) == ""
 
@@ -183,7 +186,7 @@ async def test_the_comparison_says_how_far_each_answer_is(tmp_path: Path) -> Non
         session.go_on.clear()
         await pilot.press("f5")
         await until(lambda: "reading the prompt: 1 of 1 tok" in screen_text(app))
-        assert "waits for plain" in screen_text(app)
+        assert "waiting for plain" in screen_text(app)
         assert "1 of 2: plain answers, at most 1,024 tok" in screen_text(app)
         session._hold, session._pause = 1, 0.3  # time to hold the second answer after its first round
         session.go_on.set()

@@ -253,10 +253,21 @@ async def test_the_first_load_of_a_pair_says_that_it_measures_once(tmp_path: Pat
 
     app = chat_app(tmp_path, ScriptedSession([""]), opener=opener)
     async with app.run_test(size=(100, 30)):
-        await until(lambda: "measuring scripted-pair on this machine, only this once" in screen_text(app))
+        await until(lambda: "measuring scripted-pair on this machine (first time only)" in screen_text(app))
         await until(lambda: "First time on this machine" in screen_text(app))
         go_on.set()
         await until(lambda: "measur" not in screen_text(app))
+
+
+async def test_the_notice_of_a_newer_history_ends_its_sentences_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "home" / "history.sqlite3")
+    store.rows("PRAGMA user_version = 99")
+    store.close()
+    services = Services.start(
+        eventually(lambda *how: ScriptedSession([""])), lambda name, folder, report: None
+    )
+    assert "newer specdec" in services.notice and ".." not in services.notice
+    await services.stop()
 
 
 async def test_a_damaged_history_is_announced_and_left_alone(tmp_path: Path) -> None:
@@ -334,7 +345,7 @@ async def test_continue_opens_the_latest_conversation(tmp_path: Path) -> None:
         await until(lambda: not screen_of(app).query_one(Welcome).display)
 
 
-async def test_quitting_mid_answer_keeps_what_came(tmp_path: Path) -> None:
+async def test_quitting_mid_answer_keeps_the_text_so_far(tmp_path: Path) -> None:
     session = ScriptedSession(["word " * 40], hold_after=2)
     app = chat_app(tmp_path, session)
     async with app.run_test():

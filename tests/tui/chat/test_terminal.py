@@ -1,26 +1,73 @@
-"""The chat in a real terminal with a real model: start, ask, stop, leave, come back."""
+"""The chat in a real terminal: start, ask, paste, stop, leave, come back; and what it adds to Textual's driver."""
 
 import os
+import select
 import shlex
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 from support.smol import smol
+from textual import events
 
 from specdec_onnx.tui.chat.history.store import Store
 from specdec_onnx.tui.chat.session import Piece
+from specdec_onnx.tui.chat.terminal import PasteParser, Writer
 
 __all__ = ["smol"]
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed (apt install tmux)"),
-]
+needs_tmux = pytest.mark.skipif(
+    shutil.which("tmux") is None, reason="tmux is not installed (apt install tmux)"
+)
+
+
+def keys_and_pastes(parser: PasteParser, *parts: str) -> list[str]:
+    """What an app is told; pastes in <>."""
+    told = [event for part in parts for event in (*parser.feed(part), *parser.tick())]
+    return [f"<{e.text}>" if isinstance(e, events.Paste) else getattr(e, "key", "") for e in told]
+
+
+COLOURED = "a\x1b[31mred\x1b[0m\x1b\n\x1b[200~\x1b"
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 7, 4096])
+def test_a_paste_keeps_its_escape_characters_however_it_arrives(size: int) -> None:
+    arriving = f"x\x1b[200~{COLOURED}\x1b[201~y\x1b[200~\x1b[201~\x1b[A\x1b[200~two\0\x1b[201~\x1b[B"
+    parts = [arriving[at : at + size] for at in range(0, len(arriving), size)]
+    told = keys_and_pastes(PasteParser(), *parts)
+    assert told == ["x", f"<{COLOURED}>", "y", "<>", "up", "<two>", "down"]
+
+
+def test_keys_that_spell_the_mark_of_a_paste_are_keys() -> None:
+    parser = PasteParser()
+    assert keys_and_pastes(parser, "\x1b") == []
+    time.sleep(0.3)  # longer than an escape sequence takes to arrive
+    assert [getattr(event, "key", "") for event in parser.tick()] == ["escape"]
+    assert keys_and_pastes(parser, "[200~z")[-1] == "z"
+
+
+class Hung:
+    """A file on a terminal that is gone."""
+
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    def flush(self) -> None: ...
+
+
+def test_writing_to_a_terminal_that_is_gone_never_blocks() -> None:
+    writer = Writer(cast(IO[str], Hung()))
+    writer.start()
+    for _ in range(200):
+        writer.write("x")
+    writer.stop()
 
 
 class Terminal:
@@ -74,6 +121,8 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal.stop()
 
 
+@pytest.mark.integration
+@needs_tmux
 def test_a_conversation_survives_being_stopped_and_left(terminal: Terminal, smol: Path) -> None:
     terminal.start(str(smol))
     terminal.until(lambda text: "Enter sends" in text)
@@ -99,6 +148,8 @@ def test_a_conversation_survives_being_stopped_and_left(terminal: Terminal, smol
     assert " ".join(answer.split()[:4]) in " ".join(shown.split())
 
 
+@pytest.mark.integration
+@needs_tmux
 def test_pasted_bytes_that_are_no_text_do_not_end_the_chat(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "latin-1").write_bytes(b"caf\xe9 \xff\xfe and more")
     terminal.start()
@@ -108,6 +159,8 @@ def test_pasted_bytes_that_are_no_text_do_not_end_the_chat(terminal: Terminal, t
     terminal.until(lambda text: "caf� �� and more" in text)
 
 
+@pytest.mark.integration
+@needs_tmux
 def test_an_answer_cannot_command_the_terminal(terminal: Terminal) -> None:
     evil = "a\x1b[31mred\x1b]0;owned\x07\x1b]52;c;aGk=\x07 <http://x/%1b]0;owned%07>"
     store = Store(terminal.home / "history.sqlite3")
@@ -127,3 +180,53 @@ def test_an_answer_cannot_command_the_terminal(terminal: Terminal) -> None:
     terminal.until(lambda text: "History" in text)
     assert "owned" not in terminal.tmux("display-message", "-p", "#{pane_title}")
     assert terminal.tmux("list-buffers") == ""
+
+
+@pytest.mark.integration
+@needs_tmux
+def test_a_coloured_log_is_pasted_as_it_is(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"one \x1b[31mred\x1b[0m\ntwo \x1b[1;32mgreen\x1b[0m end")
+    terminal.start()
+    terminal.until(lambda text: "Enter sends" in text)
+    terminal.tmux("load-buffer", str(tmp_path / "log"))
+    terminal.tmux("paste-buffer", "-p")
+    shown = terminal.until(lambda text: "m end" in text)
+    assert "two ␛[1;32mgreen␛[0m end" in shown and "one ␛[31mred␛[0m" in shown
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGHUP", "window"])
+def test_a_chat_that_is_ended_saves_its_answer_and_leaves_the_terminal_as_it_was(
+    tmp_path: Path, smol: Path, ending: str
+) -> None:
+    termios, pty = pytest.importorskip("termios"), pytest.importorskip("pty")
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ |= {"SPECDEC_HOME": str(tmp_path), "TERM": "xterm-256color"}
+        os.execv(sys.executable, [sys.executable, "-m", "specdec_onnx.tui.cli.main", "chat", str(smol)])
+    before = termios.tcgetattr(fd)
+    read_until(fd, b"you can start typing")
+    os.write(fd, b"Count from one to one hundred in words\r")
+    read_until(fd, b"tok/s")
+    if ending == "window":
+        os.close(fd)
+    else:
+        os.kill(pid, getattr(signal, ending))
+        read_until(fd, b"\x1b[?1049l")
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code == 128 + (signal.SIGTERM if ending == "SIGTERM" else signal.SIGHUP)
+    if ending != "window":
+        assert termios.tcgetattr(fd) == before
+    with sqlite3.connect(tmp_path / "history.sqlite3") as history:
+        text, reason = history.execute("SELECT text, reason FROM turn WHERE role = 'assistant'").fetchone()
+    assert text and reason == "cancelled"
+
+
+def read_until(fd: int, wanted: bytes, seconds: float = 120) -> bytes:
+    """What a program wrote to its terminal until it wrote this."""
+    shown, end = b"", time.monotonic() + seconds
+    while wanted not in shown:
+        assert time.monotonic() < end, shown[-2000:]
+        if select.select([fd], [], [], 0.1)[0]:
+            shown += os.read(fd, 1 << 16)
+    return shown

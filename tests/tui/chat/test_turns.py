@@ -1,5 +1,6 @@
 """Regenerate, edit, go on, delete, branches, copy."""
 
+import sys
 import threading
 from pathlib import Path
 
@@ -119,7 +120,7 @@ async def test_going_on_continues_the_same_answer(tmp_path: Path) -> None:
             == text
         )
         await press(app, pilot, "ctrl+g")
-        assert len(session.requests) == 2, "a complete answer is not gone on with"
+        assert len(session.requests) == 2, "a complete answer is not continued"
 
 
 async def test_deleting_a_turn_takes_what_followed(tmp_path: Path) -> None:
@@ -401,3 +402,18 @@ async def test_what_another_chat_deleted_is_an_error_and_the_chat_goes_on(tmp_pa
         assert screen.prompt.text == ("First" if key == "ctrl+e" else "Second"), "nothing typed is lost"
         await answered(app, "Third")
         assert texts(screen)[0] == "Third"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file in use can't be deleted there")
+async def test_a_history_deleted_during_an_answer_is_said_and_the_conversation_kept(tmp_path: Path) -> None:
+    app = chat_app(tmp_path, ScriptedSession(["word " * 40, "again"], hold_after=2))
+    async with app.run_test(notifications=True) as pilot:
+        screen = await under_way(app)
+        for file in tmp_path.glob("history.sqlite3*"):
+            file.unlink()
+        await press(app, pilot, "escape")
+        await until(lambda: "The history was deleted" in [note.title for note in app._notifications])
+        await answered(app, "And now?")
+        assert texts(screen)[2:] == ["And now?", "again"]
+    store = Store(tmp_path / "history.sqlite3")
+    assert [turn.text for turn in store.turns(store.recent()[0].id)] == texts(screen)

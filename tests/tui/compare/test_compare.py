@@ -71,7 +71,7 @@ def test_crashes_are_reported_and_end_nothing(
 ) -> None:
     figures = compare("--devices", "cpu,cpu:7,cpu:9")
     assert figures["setups"]["cpu"]["problem"] is None
-    assert figures["setups"]["cpu:7"]["problem"] == "its process was ended by SIGSEGV"
+    assert figures["setups"]["cpu:7"]["problem"] == "its process was terminated by SIGSEGV"
     assert figures["setups"]["cpu:9"]["problem"] == "no room left"
     assert len(figures["setups"]["cpu:7"]["lengths"]) == 1  # what it found before it crashed
     assert figures["setups"]["cpu:9"]["lengths"] == []

@@ -62,6 +62,9 @@ class Summary:
     turn: int | None = None
 
 
+_Rows = list[tuple[Any, ...]]
+_WHOLE_CONVERSATION = "SELECT * FROM conversation WHERE id = ?"
+_WHOLE_TURNS = "SELECT * FROM turn WHERE conversation = ? ORDER BY id"
 _CONVERSATION = "id, title, model, settings, head"
 _TURN = "id, conversation, parent, role, text, reason, pieces, statistics"
 _ANCESTORS = f"""
@@ -104,6 +107,7 @@ class Store:
         self.path = path
         self._lock = RLock()
         self.connection = connect(path)
+        self._file = _identity(path)
 
     def twin(self) -> "Store":
         """Open another connection to the same file, whose writes never block this one; in memory, this store itself."""
@@ -112,6 +116,40 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self.connection.close()
+
+    def lost(self) -> bool:
+        """Whether somebody deleted or replaced the file; what is written into it then is gone with this program."""
+        return self.path is not None and _identity(self.path) != self._file
+
+    def recreate(self, conversation: str) -> None:
+        """Begin a new file with this conversation only; in memory if that fails, which raises SpecdecError."""
+        with self._lock:
+            kept, turns = self.rows(_WHOLE_CONVERSATION, conversation), self.rows(_WHOLE_TURNS, conversation)
+            newest = self.rows("SELECT seq FROM sqlite_sequence WHERE name = 'turn'")
+            self.connection.close()
+            try:
+                self.connection, self._file = connect(self.path), _identity(self.path)
+                self._insert(kept, turns, newest)
+            except SpecdecError:
+                self.path, self.connection = None, connect(None)
+                self._insert(kept, turns, newest)
+                raise
+
+    def _insert(self, conversations: _Rows, turns: _Rows, newest: _Rows) -> None:
+        """Insert rows with their numbers, and give none to a new turn that another window may have used."""
+        with self.transaction():
+            for id, title, model, settings, head, *rest in conversations:
+                self._insert_row("conversation", (id, title, model, settings, None, *rest))
+                for turn in turns:
+                    self._insert_row("turn", turn)
+                self.rows("UPDATE conversation SET head = ? WHERE id = ?", head, id)
+            for (number,) in newest:
+                self.rows("DELETE FROM sqlite_sequence WHERE name = 'turn' AND seq < ?", number)
+                self.rows(
+                    "INSERT INTO sqlite_sequence SELECT 'turn', ? WHERE NOT EXISTS "
+                    "(SELECT 1 FROM sqlite_sequence WHERE name = 'turn')",
+                    number,
+                )
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows."""
@@ -133,6 +171,9 @@ class Store:
                 if self.connection.in_transaction:  # a full disk has already ended it
                     self.connection.execute("ROLLBACK")
                 raise
+
+    def _insert_row(self, table: str, values: tuple[Any, ...]) -> None:
+        self.rows(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", *values)
 
     def create(self, title: str, model: str, settings: Mapping[str, Any]) -> Conversation:
         """Add a conversation without turns."""
@@ -278,6 +319,15 @@ def deleted_elsewhere() -> SpecdecError:
     )
 
 
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Which file is there now; None if there is none."""
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found is not None else None
+
+
 @contextmanager
 def _clear_errors(path: Path | None) -> Iterator[None]:
     """Turn the errors of SQLite into errors for the reader."""
@@ -287,7 +337,7 @@ def _clear_errors(path: Path | None) -> Iterator[None]:
         raise deleted_elsewhere() from error
     except sqlite3.Error as error:
         raise SpecdecError(
-            "The history is not accessible at the moment.",
+            "The history can't be accessed right now.",
             f"{path or 'memory'}: {error}",
             "Free some disk space or close the program that locks the file, then try again.",
         ) from error
@@ -328,8 +378,7 @@ class Recorder:
     """Saves a growing answer in a thread of its own, with at most one save running; the newest state wins."""
 
     def __init__(self, store: Store) -> None:
-        self._twin = store.twin()
-        self._owns_twin = self._twin is not store
+        self._open(store)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
         self._latest: Future[None] | None = None
 
@@ -351,8 +400,25 @@ class Recorder:
         if self._latest is not None:
             self._latest.exception()
 
+    @contextmanager
+    def aside(self, store: Store) -> Iterator[None]:
+        """Let the store change its file: finish the last save before, and open the file again afterwards."""
+        self.wait()
+        self._close()
+        try:
+            yield
+        finally:
+            self._open(store)
+
     def close(self) -> None:
         """Finish the last save."""
         self._pool.shutdown(wait=True)
+        self._close()
+
+    def _open(self, store: Store) -> None:
+        self._twin = store.twin()
+        self._owns_twin = self._twin is not store
+
+    def _close(self) -> None:
         if self._owns_twin:
             self._twin.close()

@@ -36,7 +36,7 @@ VIEW_NAMES = {
     "tokens": "Tokens by source",
     "trace": "Trace: with rejected tokens and rounds",
 }
-GIVE_UP = "Press Esc again to give it up. What has been downloaded is kept for the next time."
+GIVE_UP = "Press Esc again to cancel it. The part already downloaded is kept."
 
 
 class ChatScreen(Screen[None]):
@@ -131,8 +131,20 @@ class ChatScreen(Screen[None]):
             title, text = error.what, "\n".join(part for part in (error.why, error.fix) if part)
         self.notify(text, title=title, severity="error", timeout=12, markup=False)
 
+    def keep_history(self) -> None:
+        """If the history was deleted meanwhile, say so and begin a new one with this conversation."""
+        stored = self.conversation.stored
+        try:
+            if self.services.keep(stored.id if stored else ""):
+                rest = "A new one was started with this conversation." if stored else "A new one was started."
+                self.notify(rest, title="The history was deleted", severity="warning", timeout=12)
+        except SpecdecError as error:
+            self.report(error)
+            self.notify("This session is not saved.", title="The history was deleted", severity="error")
+
     def attempt(self, change: Callable[[], object]) -> bool:
         """Store something; when that fails, report it and continue without."""
+        self.keep_history()
         try:
             change()
         except SpecdecError as error:
@@ -177,7 +189,7 @@ class ChatScreen(Screen[None]):
 
     def _enter(self) -> str:
         if self.turns.editing is not None:
-            return "Enter asks the changed question · Esc leaves it"
+            return "Enter sends the edited question · Esc cancels"
         if self.answering.reply is not None:
             return "stopping" if self.answering.reply.stopping else "Esc stops"
         return "Enter sends · Ctrl+J new line"
@@ -191,8 +203,8 @@ class ChatScreen(Screen[None]):
         if state.loading and reply is not None and reply.first:
             return f"answering; {state.label} opens afterwards"
         if state.loading:
-            waiting = "the answer starts then" if reply is not None else "you can already type"
-            doing = f"measuring {state.label} on this machine, only this once" if state.measuring else ""
+            waiting = "the answer starts afterwards" if reply is not None else "you can start typing"
+            doing = f"measuring {state.label} on this machine (first time only)" if state.measuring else ""
             return f"{doing or f'loading {state.label}'}; {waiting}"
         if reply is None or reply.first:
             return "answering" if reply else ""
@@ -209,7 +221,7 @@ class ChatScreen(Screen[None]):
             self.answering.stop()
         elif self.turns.editing is not None:
             self.turns.leave_editing()
-        elif job.running and at_prompt and self.confirmed(job, "Give this download up?", GIVE_UP):
+        elif job.running and at_prompt and self.confirmed(job, "Cancel this download?", GIVE_UP):
             job.cancel()
         self.prompt.focus()
         self.refresh_prompt()
@@ -244,7 +256,7 @@ class ChatScreen(Screen[None]):
     def get_pair(self, name: str) -> None:
         """Download and export a catalog entry; the chat stays usable meanwhile."""
         if not self.query_one(JobBar).start(name, folder_of(name)):
-            self.notify("One pair at a time.", title="A pair is being prepared")
+            self.notify("Wait until it is ready, or cancel it.", title="A pair is already being prepared")
 
     def use_model(self, pair: str) -> None:
         """Open a pair for this conversation, and as the first choice of the next start."""
@@ -291,7 +303,7 @@ class ChatScreen(Screen[None]):
         if question is None or not self.answering.idle():
             return
         if self.services.engine.state.session is None:
-            self.notify("Wait until it is loaded, or choose one with Ctrl+O.", title="No model is ready")
+            self.notify("Wait for it to load, or choose one with Ctrl+O.", title="No model is ready")
             return
         answer = next((turn for turn in self.conversation.line if turn.parent == question.id), None)
         request = self.conversation.request(answer) if answer is not None else None
@@ -311,7 +323,7 @@ class ChatScreen(Screen[None]):
     async def submitted(self, event: Prompt.Submitted) -> None:
         """Ask; while an answer is under way the text stays in the prompt."""
         if not self.services.engine.state.pair:
-            self.notify("Choose or get one with Ctrl+O.", title="No model is open", severity="warning")
+            self.notify("Choose or download one with Ctrl+O.", title="No model is open", severity="warning")
         elif self.answering.idle() and (answer := await self.turns.ask(event.text)) is not None:
             await self.answering.begin(answer)
 
@@ -342,7 +354,7 @@ class ChatScreen(Screen[None]):
     @on(JobBar.Done)
     def got(self, event: JobBar.Done) -> None:
         """A pair was downloaded and exported: open it."""
-        self.notify("It is being opened.", title=f"{event.folder.name} is ready", markup=False)
+        self.notify("Opening it now.", title=f"{event.folder.name} is ready", markup=False)
         self.use_model(str(event.folder))
 
     @on(JobBar.Failed)

@@ -20,7 +20,7 @@ from specdec_onnx.tui.chat.widgets.answer import token_content
 FRAMES = 10
 SIDES = ("plain", "auto")
 TITLES = {"plain": "plain", "auto": "speculative"}
-WAITING = {"plain": "starting", "auto": "waits for plain"}
+WAITING = {"plain": "starting", "auto": "waiting for plain"}
 
 
 class CompareScreen(ModalScreen[None]):
@@ -126,11 +126,11 @@ def verdict(replies: Sequence[Reply], *, sampled: bool) -> Content:
         (f"The texts are identical ({fast['new_tokens']} tok).", "bold $text-success")
         if same
         else (
-            f"The texts differ from character {first_difference(*(reply.text for reply in replies))} on.",
+            f"The texts differ from character {first_difference(*(reply.text for reply in replies))} onward.",
             "bold $text-error",
         )
     )
-    note = " Compared greedily: sampled answers differ from run to run." if sampled else ""
+    note = " Compared with greedy decoding: sampled answers vary from run to run." if sampled else ""
     return Content.assemble((times, "bold"), text, (note, "$text-muted"))
 
 

@@ -76,12 +76,13 @@ class Conversations:
         if conversation.model and Path(conversation.model).exists():
             self._engine.open(conversation.model, conversation.settings.device)
         elif conversation.model:
-            text, title = f"{conversation.model} no longer exists.", "The model of this conversation"
+            text, title = f"{conversation.model} no longer exists.", "This conversation's model is missing"
             self._screen.notify(text, title=title, markup=False)
 
     async def _history(self) -> None:
         from specdec_onnx.tui.chat.screens.history import HistoryScreen
 
+        self._screen.keep_history()
         chosen = await self._screen.app.push_screen_wait(HistoryScreen(self._store))
         current = self._screen.conversation.stored
         if chosen:
@@ -107,7 +108,7 @@ class Conversations:
             return
         letters = "".join(c if c.isalnum() or c in " -_" else "" for c in conversation.title)
         name = letters.strip()[:NAME_LENGTH] or "conversation"
-        chosen = await self._ask("Write to", f"{name}.{'md' if kind == 'markdown' else 'json'}")
+        chosen = await self._ask("Save as", f"{name}.{'md' if kind == 'markdown' else 'json'}")
         if chosen and kind == "markdown":
             self._write(Path(chosen), to_markdown(conversation.stored, conversation.line))
         elif chosen:
@@ -119,7 +120,7 @@ class Conversations:
             path = path.expanduser()
             _write_new(path, text)
         except FileExistsError:
-            notify("Choose another name.", title=f"{path} exists already", severity="error")
+            notify("Choose another name.", title=f"{path} already exists", severity="error")
         except (OSError, RuntimeError) as error:  # RuntimeError: `~nobody` has no home
             notify(str(error), title=f"{path} can't be written", severity="error")
         else:

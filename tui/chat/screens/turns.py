@@ -93,7 +93,9 @@ class Turns:
         turn = self.chosen()
         if turn is None or not self._answering.idle():
             return
-        if self._screen.confirmed(turn.id, "Delete this turn and all after it?", "Press again to delete."):
+        if self._screen.confirmed(
+            turn.id, "Delete this turn and everything after it?", "Press again to delete."
+        ):
             await self._change(partial(self._screen.conversation.remove, turn))
             await self._update_branch()
             self._screen.prompt.focus()
@@ -142,6 +144,7 @@ class Turns:
     async def _change(self, change: Callable[[], T]) -> T | None:
         """The result of a change to the conversation; None when it fails, because another chat has deleted what it
         needs or the disk is full: then what is left is shown, and an error."""
+        self._screen.keep_history()
         try:
             return change()
         except SpecdecError as error:

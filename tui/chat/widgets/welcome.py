@@ -14,14 +14,14 @@ from specdec_onnx.tui.chat.inventory import describe, downloadable_options, loca
 from specdec_onnx.tui.chat.services import Services
 
 READY = (
-    "Every word comes from the large model. The small one and the text so far only guess ahead, which is faster.\n"
+    "Every word comes from the large model. The small model and the text so far only guess ahead, which saves time.\n"
     "F3 shows who guessed what · F5 compares both speeds · F1 lists all keys"
 )
 NO_MODEL = (
-    "There is no model on this machine yet. Choose one to download and prepare; then everything works offline.\n"
-    "Tab selects the list, Enter starts. Or open your own: specdec chat FOLDER"
+    "There is no model on this machine yet. Choose one to download and prepare; after that, everything works offline.\n"
+    "Tab moves to the list, Enter starts. Or open your own: specdec chat FOLDER"
 )
-MEASURING = "First time on this machine: its speed is being measured, only this once."
+MEASURING = "First time on this machine: measuring its speed. This happens only once."
 
 
 class Welcome(Vertical):
