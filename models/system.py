@@ -33,6 +33,21 @@ def home() -> Path:
     return user_data_path("specdec-onnx", appauthor=False)
 
 
+def user_path(word: str) -> Path:
+    """The path that `word` means: a leading ~ is the user's home, unless something has exactly this name."""
+    return Path(word if os.path.exists(word) else os.path.expanduser(word))  # noqa: PTH110, PTH111 - these never raise
+
+
+def require_utf8(path: Path) -> None:
+    """Raise SpecdecError for a path that ONNX Runtime cannot open because it is not UTF-8."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError as error:
+        raise SpecdecError(
+            f"{path} cannot be opened", "its name is not UTF-8 text", "rename it, or use another folder"
+        ) from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write beside `path`: it replaces `path` at the end of the block, or is deleted after an error."""
