@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from specdec_onnx.models.command import INTERRUPTED, ExitCode
+from specdec_onnx.models.command import INTERRUPTED, CommandParser, ExitCode
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.models.system import user_path
@@ -24,7 +24,7 @@ _FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="specdec-export",
         description="Turn a checkpoint into a quantized ONNX model, or two into a pair.",
         epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, a folder with "
@@ -163,7 +163,7 @@ def inspect(words: Sequence[str]) -> int:
     """Print the report of an earlier export."""
     from specdec_onnx.export.quality.report import describe_report
 
-    parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
+    parser = CommandParser(prog="specdec-export inspect", description="Show an export's report.")
     parser.add_argument("folder", metavar="DIR", type=_folder, help="a folder that specdec-export made")
     folder = parser.parse_args(words).folder
     if not folder.is_dir():

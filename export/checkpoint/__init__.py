@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.export.quantization.linear import Blocks
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import user_path
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -90,7 +91,7 @@ class BlockCheckpoint(Checkpoint, Protocol):
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
     """Open a .gguf file or a folder with safetensors and config.json; SpecdecError if it is neither."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         from specdec_onnx.export.checkpoint.safetensors import SafetensorsCheckpoint
 
