@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.export.checkpoint import PICKLES, TOKENIZER_FILES, SourceFiles, copy_files
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import section
 
 _ITEM_BYTES = {
     "F64": 8,
@@ -77,7 +78,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if "model_type" not in config:
         raise SpecdecError(f"{folder / 'config.json'} names no model_type", fix="download it again")
     if config.get("quantization_config"):
-        method = dict(config["quantization_config"]).get("quant_method", "quantized")
+        method = section(config, "quantization_config").get("quant_method", "quantized")
         raise SpecdecError(
             f"{folder.name} is already quantized ({method})",
             "quantizing it a second time would lose quality",

@@ -174,6 +174,12 @@ def test_a_quantized_checkpoint(folder: Path) -> None:
     assert "already quantized (awq)" in refusal(folder)
 
 
+def test_a_quantization_of_no_known_kind(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": 5}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "already quantized" in refusal(folder)
+
+
 def test_a_truncated_shard(folder: Path) -> None:
     whole = (folder / FIRST).read_bytes()
     for length in (0, 4, 8, 100, len(whole) - 1):
