@@ -34,13 +34,13 @@ def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
 
 def require_free(out: Path, *, force: bool = False) -> Path:
     """The absolute path of `out`, where a folder can be put. Raises SpecdecError as `staged` does, before any work."""
-    require_utf8(out)
     try:
         out = out.absolute()
     except FileNotFoundError as error:
         raise SpecdecError(
             f"cannot write to {out}", "the working folder was deleted", "cd to another folder"
         ) from error
+    require_utf8(out)
     with suppress(OSError):
         _sweep_dead(out.parent)
         _sweep_silent(out)

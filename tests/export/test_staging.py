@@ -238,8 +238,13 @@ def test_the_reason_why_nothing_can_be_written_is_the_systems() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of bytes")
-def test_a_name_that_is_not_utf_8_is_refused_before_any_work(tmp_path: Path) -> None:
-    out = tmp_path / os.fsdecode(b"p\xe9")
-    with pytest.raises(SpecdecError, match="cannot be opened") as caught, staged(out):
-        pytest.fail("began")
-    assert "not UTF-8" in caught.value.why
+def test_a_name_that_is_not_utf_8_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / os.fsdecode(b"p\xe9")
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    for out in (odd, Path("inside")):
+        with pytest.raises(SpecdecError, match="cannot be opened") as caught, staged(out):
+            pytest.fail("began")
+        assert "not UTF-8" in caught.value.why
