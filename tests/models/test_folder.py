@@ -241,7 +241,7 @@ def test_settings_that_cannot_be_read_are_one_error(tmp_path: Path, file: str, c
 @pytest.mark.skipif(sys.platform != "linux", reason="names of bytes")
 def test_a_folder_whose_name_is_not_utf_8_is_refused_by_that_name(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"p\xe9")
-    write_model_folder(folder)
+    write_model_folder(tmp_path / "m").rename(folder)
     with pytest.raises(SpecdecError, match="cannot be opened") as caught:
         open_model(folder)
     assert "not UTF-8" in caught.value.why
