@@ -1,6 +1,9 @@
 """The only kind of error that reaches a user."""
 
-from errno import ENOSPC
+from errno import ENOMEM, ENOSPC
+
+_NO_THREAD = ("can't start new thread", "pthread_create failed")
+_NO_MEMORY = ("std::bad_alloc", "Failed to allocate memory")
 
 
 class SpecdecError(Exception):
@@ -27,10 +30,18 @@ def explain(error: Exception) -> SpecdecError | None:
     if isinstance(error, OSError) and error.errno == ENOSPC:
         what = f"cannot write {error.filename or ''}".rstrip()
         return SpecdecError(what, error.strerror or "", "make room, or write somewhere else")
-    if isinstance(error, MemoryError):
-        fix = "close other programs, raise the limit of this process (ulimit -v), or choose a smaller model or context"
-        return SpecdecError("there is not enough memory", str(error), fix)
-    if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        fix = "close other programs, or raise the limits of this process (ulimit -u, ulimit -v)"
-        return SpecdecError("the system gives this process no further thread", str(error), fix)
-    return error if isinstance(error, SpecdecError) else None
+    return error if isinstance(error, SpecdecError) else exhausted(error)
+
+
+def exhausted(error: Exception) -> SpecdecError | None:
+    """The error if the system gives no more memory or threads, as Python or ONNX Runtime reports it; None for others."""
+    reason = str(error).partition("\n")[0]
+    fix = "close other programs, or raise the limits of this process (ulimit -u, ulimit -v)"
+    if any(sign in reason for sign in _NO_THREAD):
+        return SpecdecError("the system gives this process no further thread", reason, fix)
+    lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) == ENOMEM
+    if lacks_memory or any(sign in reason for sign in _NO_MEMORY):
+        return SpecdecError(
+            "there is not enough memory", reason, f"{fix}, or choose a smaller model or context"
+        )
+    return None
