@@ -211,7 +211,7 @@ def test_a_signal_to_end_leaves_nothing_unless_it_is_ignored(
 
     monkeypatch.setattr(transformer._DecoderBuilder, "_head", head)
     try:
-        signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if ignored else signal.default_int_handler)
         if ignored:
             assert run(files / "big.gguf", "-o", files / "out", "--no-measure") == 0
         else:
