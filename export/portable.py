@@ -41,7 +41,7 @@ class PortableWriter:
         """SpecdecError without the extra, or for weights that transformers would read differently."""
         _optimum()
         if "rope_freq_factors" in checkpoint.config:
-            why = "its rotary frequencies lie in a tensor of their own, which transformers does not read"
+            why = "its rotary frequencies are in a separate tensor, which transformers ignores"
             raise SpecdecError(f"{checkpoint.source.file} has no portable graph", why, "leave out --graph")
         self._checkpoint, self._folder, self._format = checkpoint, folder, spec.format
         self.format_name = spec.format.name

@@ -99,7 +99,7 @@ def _external_data(graph: Path) -> tuple[Path, ...]:
     try:
         model = onnx.load(graph, load_external_data=False)
     except Exception as error:  # whatever the parser raised
-        raise SpecdecError(f"{graph} is not an ONNX graph", str(error), "get the model again") from error
+        raise SpecdecError(f"{graph} is not an ONNX graph", str(error), "download the model again") from error
     tensors = [tensor for tensor in model.graph.initializer if tensor.external_data]
     names = sorted(
         {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
@@ -108,7 +108,9 @@ def _external_data(graph: Path) -> tuple[Path, ...]:
     for file in files:
         if not file.is_file():
             raise SpecdecError(
-                f"{graph} lacks its data", f"{file.name} is not beside it", "get the model again"
+                f"{graph} lacks its data",
+                f"{file.name} is missing from its folder",
+                "download the model again",
             )
     return files
 
@@ -121,5 +123,5 @@ def _require_working(model: ModelFolder) -> None:
         decoder.forward([0, 0])
     except SpecdecError as error:
         raise SpecdecError(
-            f"{model.graph} does not work", f"{error.what}: {error.why}", "get the model again"
+            f"{model.graph} does not work", f"{error.what}: {error.why}", "download the model again"
         ) from error

@@ -152,4 +152,4 @@ def _same_vocabulary(file: CatalogFile, spellings: Sequence[str | None]) -> bool
 def _why(same: Sequence[CatalogFile], parameters: int) -> str:
     smallest = min(same, key=lambda file: file.parameters)
     share = f"{parameters / smallest.parameters:.1f} times smaller"
-    return f"the smallest with this vocabulary, {smallest.name}, is {share}; {LEAST_RATIO:g} times are needed"
+    return f"the smallest with this vocabulary, {smallest.name}, is {share}; a draft should be {LEAST_RATIO:g} times smaller"

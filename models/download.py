@@ -59,7 +59,7 @@ def _download(goal: Path, file: CatalogFile, progress: Progress) -> None:
     raise SpecdecError(
         f"could not download {file.name}",
         "; ".join(failures),
-        f"check the connection and run this again (what was fetched is kept), or put the file at {goal}",
+        f"check the connection and run this again (it resumes where it stopped), or put the file at {goal}",
     )
 
 

@@ -52,9 +52,9 @@ def read_graph(file: Path) -> GraphFile:
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         found = _graph_of(memoryview(content))
     except (OSError, ValueError, IndexError, TypeError, AttributeError) as error:
-        raise SpecdecError(f"{file} is not an ONNX graph", str(error), "get the model again") from error
+        raise SpecdecError(f"{file} is not an ONNX graph", str(error), "download the model again") from error
     if not found.inputs:
-        raise SpecdecError(f"{file} is not an ONNX graph", "it has no inputs", "get the model again")
+        raise SpecdecError(f"{file} is not an ONNX graph", "it has no inputs", "download the model again")
     return found
 
 
@@ -77,8 +77,8 @@ def _axis(name: str, what: str, place: int, shapes: Sequence[Sequence[Axis]], sa
     if size is None:
         key = {"heads": "num_key_value_heads", "width": "head_size"}[what]
         raise SpecdecError(
-            f"the {what} of the model's cache {'are' if what == 'heads' else 'is'} not known",
-            f"{name} has the shape {list(shapes[0])}, and neither config.json nor genai_config.json has a size for it",
+            f"the {what} of the model's cache {'are' if what == 'heads' else 'is'} unknown",
+            f"{name} has the shape {list(shapes[0])}, and neither config.json nor genai_config.json gives it",
             f"put {key} into genai_config.json (model.decoder), or export the model again",
         )
     return int(size)

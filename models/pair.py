@@ -119,7 +119,7 @@ def _id_problems(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
         problems.append(f"{len(differ):,} of {min(ours.size, theirs.size):,} ids differ: {listed}")
     if beyond:
         listed = _listed(beyond, lambda token: f"{token} is {_quoted(theirs.token_text(token))}")
-        whose = f"{len(beyond):,} of the draft's ids lie beyond the target's vocabulary of {ours.size:,}"
+        whose = f"{len(beyond):,} of the draft's ids are outside the target's vocabulary of {ours.size:,}"
         problems.append(f"{whose}: {listed}")
     return problems
 
@@ -156,9 +156,9 @@ def _tokenizer_notes(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
     if unknown > 0:
         notes.append(f"{unknown:,} of the target's tokens are unknown to the draft: it never proposes them")
     if ours.special_tokens != theirs.special_tokens:
-        notes.append("the two mark different tokens as special: the target's marks hold")
+        notes.append("target and draft mark different tokens as special: the target decides")
     if ours.encode(_PROBE) != theirs.encode(_PROBE):
-        notes.append("the two cut text into tokens differently: the target's cut is used for both")
+        notes.append("target and draft split text differently: the target's tokenizer is used for both")
     return notes
 
 

@@ -154,7 +154,7 @@ class Tokenizer:
 def require_text(text: object, what: str) -> None:
     """Raise SpecdecError if `text` is not a string, or holds half a character (a lone surrogate)."""
     if not isinstance(text, str):
-        raise SpecdecError(f"{what} is {text!r:.60}", "it must be a text (str)")
+        raise SpecdecError(f"{what} is {text!r:.60}", "it must be text (str)")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -253,8 +253,8 @@ def _next(raw: Any, entry: Declared, free: int) -> int:
     if entry.token not in (None, free) or raw.id_to_token(free) is not None:
         raise SpecdecError(
             f"tokenizer.json lacks the token {entry.content}",
-            f"the other files give it the id {entry.token}, the vocabulary's next one is {free}",
-            "download the model again, with its whole tokenizer",
+            f"the other files give it the id {entry.token}, but the next free id is {free}",
+            "download the model again, with all its tokenizer files",
         )
     return free + 1
 

@@ -45,13 +45,13 @@ class Transcript:
 
 
 class Chat:
-    """Turns of user and assistant; each turn pays prefill only for new tokens.
+    """A conversation of user and assistant; each turn pays prefill only for its new tokens.
 
-    `messages` may be read at any time and holds the answer so far, also one that was stopped. A question, or an edit of
-    one, is there from the answer's first step on: one that is never read, fails or is stopped before leaves all as it was.
-    A question asked before the conversation moved on is refused, so that no turn is lost.
+    `messages` may be read at any time and includes the answer so far, even if it was stopped. A new or edited question
+    is added when the first step of its answer arrives; if the answer is never read, fails or is stopped before that,
+    nothing changes. If another question was answered in the meantime, it is refused, so that no turn is lost.
 
-    `raw` is for models without a chat template: they read the messages as plain text, one paragraph each.
+    `raw` is for models without a chat template, which read the messages as plain text, one paragraph each.
     """
 
     def __init__(self, engine: "Engine", system: str | None = None, *, raw: bool = False) -> None:
@@ -80,7 +80,7 @@ class Chat:
     def edit(self, index: int, text: str, **options: Any) -> Stream:
         """Replace the user message at `index`, delete what came after it and stream a new answer."""
         if not 0 <= index < len(self.messages) or self.messages[index]["role"] != "user":
-            raise SpecdecError(f"message {index} cannot be edited", "it is not a message of the user")
+            raise SpecdecError(f"message {index} cannot be edited", "it is not a user message")
         return self.answer([*self.messages[:index], {"role": "user", "content": text}], **options)
 
     def answer(self, messages: Sequence[Message], *, partial: str = "", **options: Any) -> Stream:
@@ -103,7 +103,7 @@ class Chat:
         return steps.through(self._recorded(steps, before, [*messages, answer], prompt))
 
     def fork(self) -> "Chat":
-        """A copy that starts without drafts from this conversation's answers; this one never sees what it is asked."""
+        """An independent copy, which starts without drafts from this conversation's answers."""
         twin = Chat(self._engine, raw=self._raw)
         twin.messages = [dict(message) for message in self.messages]
         twin._transcript = copy(self._transcript)
@@ -145,5 +145,5 @@ class Chat:
     def _last(self, role: str) -> int:
         indices = [index for index, message in enumerate(self.messages) if message["role"] == role]
         if not indices:
-            raise SpecdecError("there is nothing to answer", "the conversation has no message yet")
+            raise SpecdecError("there is nothing to answer", "the conversation has no messages yet")
         return indices[-1]

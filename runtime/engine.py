@@ -175,8 +175,8 @@ class Engine:
     def cancel(self) -> None:
         """End the running answer within one forward pass; may be called from any thread.
 
-        If none is running, the answers that were requested and have not begun end before they begin. Answers that wait
-        for the running one continue; to end one of these, use `cancel` of its stream or chat.
+        If none is running, every answer that was requested but has not begun is cancelled. Answers that wait for the
+        running one continue; to end one of these, use `cancel` of its stream or chat.
         """
         self._turns.cancel()
 

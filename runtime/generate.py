@@ -23,7 +23,18 @@ from specdec_onnx.runtime.text.detokenizer import Detokenizer, StopStrings
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts and seconds of one answer; rates are derived, so that answers can be added up."""
+    """Counts and seconds of one answer; rates are derived, so that answers can be added up.
+
+    Attributes:
+        cached_prompt_tokens: Prompt tokens that were still in the cache.
+        new_tokens: Tokens of the answer.
+        rounds: Target passes after the prompt.
+        drafted: Proposed tokens; `accepted` counts those that the target kept. Both are also counted by position in
+            the draft, from its first token, and by source ("draft" or "suffix").
+        prefill_seconds: Time to read the prompt; `decode_seconds` is the time for everything after it.
+        first_token_seconds: Time from the call to the first token.
+        draft_seconds: The part of `decode_seconds` spent on drafting; `verify_seconds` is the target's part.
+    """
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_links_lead_to_files(page: str) -> None:
 
 def test_the_desktop_example_is_linked() -> None:
     assert "](tests/examples/desktop_window.py)" in README
+
+
+def test_the_readme_gives_the_reason_for_each_dependency() -> None:
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, build = file["project"], file["build-system"]["requires"]
+    lists = [build, project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[^\w.-]", each, maxsplit=1)[0] for requirements in lists for each in requirements}
+    table = README[README.index("| needed by | ") :]
+    own = {"specdec-onnx", *(name for name in names if name.startswith("onnxruntime"))}
+    plugins = {"pytest-asyncio", "pytest-timeout"}
+    assert [name for name in sorted(names - own - plugins) if name not in table] == []
+
+
+def test_the_readme_says_what_selects_and_compiles_the_kernels() -> None:
+    assert "SPECDEC_KERNELS" in README and "ziglang" in README
 
 
 def test_the_files_of_the_contributors_page_exist() -> None:

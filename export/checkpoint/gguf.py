@@ -77,7 +77,7 @@ class GgufCheckpoint:
 
     def _find(self, name: str) -> tuple[StoredTensor, Slot]:
         if name not in self._tensors:
-            raise SpecdecError(f"{self.source.file} has no tensor {name}", "the model's family needs it")
+            raise SpecdecError(f"{self.source.file} has no tensor {name}", "models of this family need it")
         return self._tensors[name]
 
     def _named(self) -> Iterator[tuple[str, tuple[StoredTensor, Slot]]]:
@@ -91,7 +91,7 @@ class GgufCheckpoint:
             elif slot.required:
                 raise self._problem(f"it has no tensor {name}", "download it again, or choose another file")
         if unknown:
-            why = f"it has tensors that are not known for its architecture: {', '.join(sorted(unknown)[:3])}"
+            why = f"it has tensors that its architecture does not define: {', '.join(sorted(unknown)[:3])}"
             raise self._problem(why, "choose a model without them")
 
     def _checked(self, stored: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
@@ -138,11 +138,11 @@ def _require_count(files: list[GgufFile]) -> None:
     for number, file in enumerate(files):
         count, own_number = file.metadata.get("split.count", 1), file.metadata.get("split.no", 0)
         if (count, own_number) != (len(files), number):
-            raise _mixed(file.path, f"it says that it is part {own_number!r} (from 0) of {count!r}")
+            raise _mixed(file.path, f"it is labelled part {own_number!r} (from 0) of {count!r}")
 
 
 def _mixed(path: Path, why: str) -> SpecdecError:
-    return SpecdecError(f"{path.name} does not fit the other parts", why, "keep the parts' original names")
+    return SpecdecError(f"{path.name} does not match the other parts", why, "keep the parts' original names")
 
 
 def split_halves(rows: NDArray[Any], head_dim: int) -> NDArray[Any]:

@@ -190,7 +190,7 @@ def family_of(file: str, metadata: Mapping[str, Any]) -> GgufFamily:
     if name in GGUF_FAMILIES:
         return GGUF_FAMILIES[name]
     raise SpecdecError(
-        f"{file} holds a model of {f'architecture {name!r}' if name else 'no named architecture'}",
+        f"{file} holds a model of {f'architecture {name!r}' if name else 'an unnamed architecture'}",
         f"GGUF is supported for {', '.join(sorted(GGUF_FAMILIES))}",
         "give the model's safetensors folder or hub id instead, or choose one of these architectures",
     )

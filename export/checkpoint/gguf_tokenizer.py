@@ -53,7 +53,7 @@ class GgufTokenizer:
         self.types = self._list("token_type", int)
         if len(self.tokens) != len(self.types) or len(self.tokens) > vocab_size:
             sizes = f"{len(self.tokens)} tokens, {len(self.types)} types, {vocab_size} embedding rows"
-            raise self._problem(f"its vocabulary does not fit: {sizes}")
+            raise self._problem(f"its vocabulary does not match: {sizes}")
         self.merges = self._merges() if self._metadata("model") in _WITH_MERGES else []
         self.types = self._corrected_types()
         self.kind = byte_level or self._sentencepiece()
@@ -202,7 +202,7 @@ class GgufTokenizer:
     def _sentencepiece(self) -> SentencePiece:
         scores = [] if self.merges else self._list("scores", float)
         if not self.merges and (len(scores) != len(self.tokens) or not all(map(isfinite, scores))):
-            raise self._problem(f"its {len(scores)} scores do not fit its {len(self.tokens)} tokens")
+            raise self._problem(f"its {len(scores)} scores do not match its {len(self.tokens)} tokens")
         for rule in ("precompiled_charsmap", "remove_extra_whitespaces"):
             if self._metadata(rule):
                 why = f"it changes text by a rule that is not supported ({rule})"

@@ -87,7 +87,7 @@ def wanted(id: HubId, siblings: Sequence[Any]) -> list[Any]:
     ggufs = [file.rfilename for file in siblings if file.rfilename.endswith(".gguf")]
     if ggufs:
         why = f"it has {len(ggufs)} GGUF files: {', '.join(ggufs[:4])}{', ...' if len(ggufs) > 4 else ''}"
-        raise SpecdecError(f"{id} can be several models", why, f"name one: {id.repo}/{ggufs[0]}")
+        raise SpecdecError(f"{id} is ambiguous", why, f"choose one, such as {id.repo}/{ggufs[0]}")
     raise SpecdecError(
         f"{id} has no supported weights",
         "it has no safetensors, ONNX or GGUF file",

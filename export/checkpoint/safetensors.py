@@ -50,7 +50,7 @@ class SafetensorsCheckpoint:
             self._tensors.pop(_HEAD, None)  # some files hold the tied head as a copy
         self.source = SourceFiles(_title(folder), _title(folder), shards)
         if not (folder / "tokenizer.json").is_file():
-            raise _lacks(folder, "tokenizer.json", "save the tokenizer in its fast form beside the weights")
+            raise _lacks(folder, "tokenizer.json", "save the fast tokenizer next to the weights")
 
     def names(self) -> frozenset[str]:
         """Every tensor's name."""
@@ -144,7 +144,7 @@ def _no_weights(folder: Path) -> SpecdecError:
 def _json(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     if not path.is_file():
-        raise _lacks(folder, name, "give a folder as Hugging Face models have it, or a .gguf file")
+        raise _lacks(folder, name, "give a Hugging Face model folder, or a .gguf file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -191,7 +191,7 @@ def read_safetensors(path: Path) -> dict[str, StoredArray]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-                raise _damaged(path, "its header is incomplete, or not one of safetensors")
+                raise _damaged(path, "its header is incomplete, or not a safetensors header")
             header = json.loads(file.read(length))
         arrays = dict(_located(path, header, 8 + length, size))
         if last := max(arrays.values(), key=lambda array: array.offset, default=None):
@@ -200,7 +200,7 @@ def read_safetensors(path: Path) -> dict[str, StoredArray]:
     except OSError as error:
         raise SpecdecError(f"cannot read {path}", error.strerror or str(error)) from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(path, "its header is not one of safetensors") from None
+        raise _damaged(path, "its header is not a safetensors header") from None
 
 
 def _located(

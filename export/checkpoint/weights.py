@@ -146,7 +146,9 @@ class Weights:
         values = self._checkpoint.tensor(name)
         if not np.isfinite(values.sum()):
             raise SpecdecError(
-                f"tensor {name} holds NaN or infinite values", "the source is damaged", "get the source again"
+                f"tensor {name} holds NaN or infinite values",
+                "the source is damaged",
+                "download the source again",
             )
         return values
 
@@ -215,5 +217,5 @@ def _check(checkpoint: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> None:
             raise SpecdecError(
                 f"tensor {name} has shape {checkpoint.shape(name)}",
                 f"its config implies {shape}",
-                "get the source again",
+                "download the source again",
             )

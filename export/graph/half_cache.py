@@ -33,7 +33,7 @@ def _rewrite(model: ModelProto) -> None:
     graph = model.graph
     nodes, tables = list(graph.node), dict[str, NodeProto]()
     if not any(node.op_type == "GroupQueryAttention" for node in nodes):
-        raise SpecdecError("the cache cannot be halved", "the graph has no GroupQueryAttention")
+        raise SpecdecError("the cache cannot be stored as fp16", "the graph has no GroupQueryAttention")
     rewritten: list[NodeProto] = []
     for node in nodes:
         rewritten += _between_casts(node, tables) if node.op_type == "GroupQueryAttention" else [node]

@@ -115,11 +115,11 @@ def describe(checkpoint: Checkpoint, folder: Path) -> ModelFolder:
 
 def require_fitting_tokenizer(model: ModelFolder, source: str) -> None:
     """SpecdecError, naming `source`, for a missing tokenizer or one with tokens that the model does not score."""
-    what, fix = f"{source} cannot be exported", "get the source again"
+    what, fix = f"{source} cannot be exported", "download the source again"
     try:
         size = model.tokenizer.size
     except SpecdecError as error:
         raise SpecdecError(what, f"its tokenizer cannot be used: {error.why or error.what}", fix) from error
     if size > model.vocab_size:
-        why = f"the tokenizer has {size} tokens, the model scores only {model.vocab_size}: they don't belong together"
+        why = f"the tokenizer has {size} tokens, but the model scores only {model.vocab_size}: they do not match"
         raise SpecdecError(what, why, fix)

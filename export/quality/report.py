@@ -82,7 +82,7 @@ def render(report: Mapping[str, Any]) -> str:
     memory = f", peak memory {_bytes(peak)}" if peak else ""
     seconds = f"exported in {report['export_seconds']:.0f} s"
     if "whole_seconds" in report:
-        seconds += f", with measuring in {report['whole_seconds']:.0f} s"
+        seconds += f", {report['whole_seconds']:.0f} s with measurements"
     return "\n".join([*lines, *_notes(report, entries), seconds + memory])
 
 
@@ -153,7 +153,7 @@ def _measured_rows(entries: list[Entry]) -> Iterator[tuple[str, list[str]]]:
     if finer is None:
         return
     yield f"KL to {finer}", [_cell(entry, "kl_mean", ".4f") for entry in entries]
-    yield f"top-1 as {finer}", [_cell(entry, "top1_agreement", ".1%") for entry in entries]
+    yield f"top-1 same as {finer}", [_cell(entry, "top1_agreement", ".1%") for entry in entries]
     if any("perplexity" in entry for entry in entries):
         yield "perplexity", [_cell(entry, "perplexity", ".2f") for entry in entries]
         yield f"perplexity in {finer}", [_cell(entry, "source_perplexity", ".2f") for entry in entries]

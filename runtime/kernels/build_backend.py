@@ -121,7 +121,7 @@ def source_digest() -> str:
 def zig(target: Target) -> list[str]:
     """Zig's C compiler for `target`. Raises CannotCompile where the package ziglang is missing."""
     if find_spec("ziglang") is None:
-        raise CannotCompile("the package ziglang, which brings the compiler, is not installed")
+        raise CannotCompile("the package ziglang, which provides the compiler, is not installed")
     return [sys.executable, "-m", "ziglang", "cc", "-target", target.zig]
 
 

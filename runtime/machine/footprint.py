@@ -66,7 +66,7 @@ def context_limit(model: ModelFolder, requested: int | None) -> int:
     most = model.context_length - SPARE_ROWS
     if requested is not None and not 2 <= requested <= most:
         raise SpecdecError(
-            f"a context of {requested} tokens is not possible", f"{model.name} has room for 2 to {most}"
+            f"a context of {requested} tokens is not possible", f"{model.name} supports 2 to {most}"
         )
     return min(requested or DEFAULT_CONTEXT, most)
 

@@ -89,7 +89,7 @@ def _cache(
         if len(past.shape) != 4 or isinstance(past.shape[2], int) or _is_many(past.shape[0]):
             raise SpecdecError(
                 f"{graph.name} cannot be used for speculative decoding",
-                f"{name} has the shape {past.shape}, not one text's [1, heads, as many tokens as there are, width]",
+                f"{name} has the shape {past.shape} instead of [1, heads, number of tokens so far, width]",
                 "export the model again, with a cache that grows (specdec-export does)",
             )
         kinds.setdefault((*cache_axes(name, shapes, config), _type(graph, past)), name)
@@ -98,7 +98,7 @@ def _cache(
         raise SpecdecError(
             f"{graph.name} cannot be used for speculative decoding",
             f"its layers keep caches of different sizes or types ({sizes})",
-            "choose a model whose layers are alike",
+            "choose a model whose layers all have the same kind of cache",
         )
     return next(iter(kinds))
 
@@ -111,7 +111,7 @@ def _type(graph: Path, node: Any) -> type[np.generic]:
     if node.type not in _TYPES:
         raise SpecdecError(
             f"{graph.name} cannot be used for speculative decoding",
-            f"{node.name} is a {node.type}; known are {' and '.join(_TYPES)}",
+            f"{node.name} has the type {node.type}; supported are {' and '.join(_TYPES)}",
             "export the model again with float32 or float16 logits and cache",
         )
     return _TYPES[node.type]

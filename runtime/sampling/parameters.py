@@ -19,12 +19,12 @@ class Parameters:
         top_k: Sample from the k likeliest tokens; 0 is off.
         top_p: Sample from the likeliest tokens that together have this probability; 1 is off.
         min_p: Sample from tokens at least this likely, relative to the likeliest; 0 is off.
-        repetition_penalty: For tokens of prompt and answer, as in Hugging Face; 1 is off.
-        presence_penalty: For tokens of the answer, as in OpenAI's API; 0 is off.
-        frequency_penalty: For each occurrence in the answer, as in OpenAI's API; 0 is off.
+        repetition_penalty: Applied to tokens in the prompt and the answer, as in Hugging Face; 1 is off.
+        presence_penalty: Applied to tokens in the answer, as in OpenAI's API; 0 is off.
+        frequency_penalty: Applied for each occurrence in the answer, as in OpenAI's API; 0 is off.
         logit_bias: Added to the logits of these token ids; -inf bans a token.
         seed: Makes a sampled answer reproducible: the same in every mode.
-        stop: Strings that end the answer, which stops before them; they may spell special tokens, which have no text.
+        stop: Strings that end the answer and are left out of it; a special token's spelling works too.
     """
 
     max_new_tokens: int = 512
@@ -77,10 +77,10 @@ def _check(parameters: Parameters) -> None:
     seed = parameters.seed
     if seed is not None and not (_is(Integral, seed) and seed >= 0):
         why = "it must be a whole number, 0 or more"
-        raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a fresh one")
+        raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a random one")
     stops = parameters.stop
     if not (isinstance(stops, tuple) and all(isinstance(text, str) and text for text in stops)):
-        raise SpecdecError(f"stop is {stops!r}", "it must be a text or several, none of them empty")
+        raise SpecdecError(f"stop is {stops!r}", "it must be one or more texts, none of them empty")
     for text in stops:
         require_text(text, f"stop {text!a}")
     if not isinstance(parameters.logit_bias, Mapping):
@@ -88,7 +88,7 @@ def _check(parameters: Parameters) -> None:
     for token, bias in parameters.logit_bias.items():
         if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias < math.inf):
             raise SpecdecError(
-                f"logit_bias is {{{token!r}: {bias!r}}}", "it maps token ids to numbers (-inf bans)"
+                f"logit_bias is {{{token!r}: {bias!r}}}", "it must map token ids to numbers (-inf bans)"
             )
 
 

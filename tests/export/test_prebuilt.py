@@ -185,7 +185,7 @@ def without_cache(folder: Path) -> None:
         (damaged, "not an ONNX graph"),
         (data_outside, "outside itself"),
         (without_cache, "cannot be used for speculative decoding"),
-        (without_width, "the width of the model's cache is not known"),
+        (without_width, "the width of the model's cache is unknown"),
         (
             without_tokenizer,
             r"theirs cannot be exported\s+why: its tokenizer cannot be used: tokenizer.json is",
@@ -234,5 +234,5 @@ def test_the_command_says_how_long_the_export_took_and_how_long_all(
 ) -> None:
     assert main([str(hub_layout(tmp_path / "theirs")), "-o", str(tmp_path / "out")]) == 0
     out, err = capsys.readouterr()
-    assert re.search(r"exported in \d+ s, with measuring in \d+ s", out)
+    assert re.search(r"exported in \d+ s, \d+ s with measurements", out)
     assert re.search(r"written to .*out, all in \d+ s", err)

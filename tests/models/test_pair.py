@@ -52,7 +52,7 @@ def test_moved_special_token_is_named(tmp_path: Path) -> None:
 def test_draft_tokens_beyond_the_target_are_a_problem(tmp_path: Path) -> None:
     found = compared(tmp_path, byte_level_tokenizer(), byte_level_tokenizer(special=[*SPECIAL, "<|more|>"]))
     (problem,) = found.problems
-    assert problem == ("1 of the draft's ids lie beyond the target's vocabulary of 259: 259 is \"<|more|>\"")
+    assert problem == ("1 of the draft's ids are outside the target's vocabulary of 259: 259 is \"<|more|>\"")
 
 
 def test_target_tokens_beyond_the_draft_are_a_note(tmp_path: Path) -> None:
@@ -81,7 +81,9 @@ def test_other_merges_are_only_a_note(tmp_path: Path) -> None:
     lazy.model = models.BPE(vocab=words, merges=[])
     found = compared(tmp_path, byte_level_tokenizer(["de"]), lazy)
     assert found.ok
-    assert found.notes == ("the two cut text into tokens differently: the target's cut is used for both",)
+    assert found.notes == (
+        "target and draft split text differently: the target's tokenizer is used for both",
+    )
 
 
 def test_end_of_text_and_template_are_only_notes(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def _objects(text: str, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise SpecdecError(
-                f"{where}:{number} holds half of a character", HALF, "cut it elsewhere"
+                f"{where}:{number} holds half of a character", HALF, "cut it between characters"
             ) from error
         except (ValueError, RecursionError) as error:
             raise SpecdecError(f"{where}:{number} is not JSON", str(error)) from error

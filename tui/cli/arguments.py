@@ -22,7 +22,7 @@ SAMPLING: dict[str, tuple[type, str]] = {
     "temperature": (float, "0 always takes the likeliest token"),
     "top_k": (int, "sample among the N likeliest tokens only"),
     "top_p": (float, "sample among the likeliest tokens that together have this probability"),
-    "min_p": (float, "drop tokens less likely than this share of the likeliest"),
+    "min_p": (float, "drop tokens whose probability is below this share of the likeliest one's"),
     "repetition_penalty": (float, "divide the score of tokens already seen by this (1 is off)"),
     "presence_penalty": (float, "subtract this from the score of tokens already written"),
     "frequency_penalty": (float, "subtract this for each time a token was written"),
@@ -127,8 +127,8 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="seed that shuffles the prompts; caches are kept between answers, as in use, and no prompt is asked "
-        "twice in a row, so none is found in a cache (default: %(default)s)",
+        help="seed for the order of the prompts; caches are kept between answers, as in real use, but no prompt is "
+        "repeated at once, so none is read from a cache (default: %(default)s)",
     )
     parser.add_argument(
         "--isolated",
@@ -138,7 +138,7 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         choices=OPPONENTS,
-        help="compare with this installed program: it answers the same prompts, in turn with our modes",
+        help="compare with this installed program: it answers the same prompts, taking turns with our modes",
     )
     parser.add_argument(
         "--against-pair",
@@ -157,7 +157,7 @@ def compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--devices",
         metavar="A,B",
-        help="cpu, cuda, dml, webgpu or auto; cpu:1 means one thread, webgpu+cpu the target on WebGPU and the draft "
+        help=f"{', '.join(DEVICES[:-1])} or auto; cpu:1 means one thread, webgpu+cpu the target on WebGPU and the draft "
         "on the CPU (default: every device that this machine can use)",
     )
     parser.add_argument(
@@ -167,7 +167,11 @@ def compare_arguments(parser: argparse.ArgumentParser) -> None:
         help="prompts of about this many tokens (default: 64, 256 and 1024, where the model's context allows)",
     )
     parser.add_argument(
-        "--modes", type=mode_list, default=["plain", "auto"], metavar="A,B", help="default: plain,auto"
+        "--modes",
+        type=mode_list,
+        default=["plain", "auto"],
+        metavar="A,B",
+        help="modes to measure (default: plain,auto)",
     )
     parser.add_argument(
         "--max-new-tokens",
@@ -201,7 +205,7 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
 def demo_arguments(parser: argparse.ArgumentParser) -> None:
     """Which pair to show, and what to ask it."""
     parser.add_argument(
-        "--small", action="store_true", help="show one small model, which drafts from the text so far"
+        "--small", action="store_true", help="use one small model that drafts from the text so far"
     )
     parser.add_argument(
         "--prompt", type=text, metavar="TEXT", help="answer this instead of the built-in prompt"
@@ -236,7 +240,7 @@ def _add_engine(parser: argparse.ArgumentParser, *, pair_optional: bool = False)
     group.add_argument(
         "--device",
         default="cpu",
-        help="cpu, cuda, dml, webgpu, or auto to measure and take the fastest (default: %(default)s)",
+        help=f"{', '.join(DEVICES[:-1])}, or auto to measure and take the fastest (default: %(default)s)",
     )
     group.add_argument("--draft-device", metavar="DEVICE", help="the draft's device (default: the target's)")
     _add_threads(group)
@@ -251,7 +255,11 @@ def _add_draft(parser: Group, kind: Callable[[str], str | Path]) -> None:
 
 def _add_threads(parser: Group) -> None:
     parser.add_argument(
-        "--threads", type=int, default=0, metavar="N", help="0 means one for each physical core (default)"
+        "--threads",
+        type=int,
+        default=0,
+        metavar="N",
+        help="threads per model; 0 means one per physical core (default)",
     )
 
 

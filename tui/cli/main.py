@@ -30,7 +30,7 @@ COMMANDS = {
         "answer one prompt; the answer streams to stdout", arguments.run_arguments, "specdec_onnx.tui.cli.run"
     ),
     "bench": Command(
-        "measure how much faster each mode is, and that it changes no token",
+        "measure the speed of each mode, and check that no token changes",
         arguments.bench_arguments,
         "specdec_onnx.tui.bench.command",
     ),
@@ -57,7 +57,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="specdec",
         description="Speculative decoding for local language models: faster, and never a different token.",
-        epilog="specdec-export prepares pairs from other models.",
+        epilog="specdec-export makes pairs from other models.",
     )
     parser.add_argument("--version", action="version", version=f"specdec-onnx {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -30,7 +30,7 @@ def require_writable(*outs: str | Path | None) -> None:
         if path.is_dir():
             raise SpecdecError(f"cannot write {out}", "it is a folder", "name a file")
         if not path.parent.is_dir():
-            raise SpecdecError(f"cannot write {out}", f"there is no folder {path.parent}", "make it first")
+            raise SpecdecError(f"cannot write {out}", f"there is no folder {path.parent}", "create it first")
         if not os.access(path.parent, os.W_OK):
             raise SpecdecError(f"cannot write {out}", f"{path.parent} is not writable", "name another file")
 

@@ -54,7 +54,7 @@ def _prompt(words: Sequence[str], *, raw: bool) -> str:
     for is_input, group in groupby(words or [STDIN], STDIN.__eq__):
         part = read_input(raw=raw) if is_input else " ".join(group)
         if is_input and words and not part.strip():
-            print("nothing came on stdin", file=sys.stderr)
+            print("stdin is empty", file=sys.stderr)
         parts.append(part.rstrip("\n") if is_input and not raw else part)
     prompt = "\n\n".join(filter(None, parts))
     if not prompt.strip():

@@ -136,7 +136,7 @@ def test_missing_metadata_is_named(tmp_path: Path, key: str) -> None:
         ("tokenizer.ggml.model", "llama", "no usable tokenizer.ggml.scores"),
         ("tokenizer.ggml.model", "t5", "kind 't5'"),
         ("tokenizer.ggml.pre", "bloom", "qwen2, qwen35, refact, seed-coder, smaug-bpe, smollm"),
-        ("tokenizer.ggml.token_type", [1, 1], "does not fit"),
+        ("tokenizer.ggml.token_type", [1, 1], "does not match"),
         ("tokenizer.ggml.merges", ["q zz"], "'zz'"),
     ],
 )

@@ -227,8 +227,8 @@ def _ranked(part: str) -> list[int]:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"scores": [0.0]}, "1 scores do not fit"),
-        ({"scores": [float("nan")] * len(TOKENS)}, "scores do not fit"),
+        ({"scores": [0.0]}, "1 scores do not match"),
+        ({"scores": [float("nan")] * len(TOKENS)}, "scores do not match"),
         ({"scores": None}, "no usable tokenizer.ggml.scores"),
         ({"remove_extra_whitespaces": True}, "remove_extra_whitespaces"),
         ({"precompiled_charsmap": [1, 2]}, "precompiled_charsmap"),

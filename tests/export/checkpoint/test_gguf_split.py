@@ -44,7 +44,7 @@ def test_a_missing_part_is_named(parts: list[Path]) -> None:
 
 def test_parts_of_different_models_are_refused(parts: list[Path]) -> None:
     shutil.copyfile(parts[0], parts[1])
-    with pytest.raises(SpecdecError, match=r"tiny-00002-of-00002\.gguf does not fit"):
+    with pytest.raises(SpecdecError, match=r"tiny-00002-of-00002\.gguf does not match"):
         open_checkpoint(parts[0])
 
 

@@ -128,7 +128,7 @@ def test_the_users_own_hub_cache_is_used_offline(
 def test_one_gguf_by_name(hub: Hub) -> None:
     hub.add(REPO, "tiny-Q4_0.gguf", b"GGUF4")
     hub.add(REPO, "tiny-Q8_0.gguf", b"GGUF8")
-    with pytest.raises(SpecdecError, match="several models") as caught:
+    with pytest.raises(SpecdecError, match="is ambiguous") as caught:
         fetch_repository(HubId(REPO), silent)
     assert f"{REPO}/tiny-Q4_0.gguf" in str(caught.value)
     assert resolve(f"{REPO}/tiny-Q8_0.gguf", "none", silent)[0].read_bytes() == b"GGUF8"

@@ -126,7 +126,7 @@ def test_a_measured_pair_reports_costs_quality_and_speed_up(tmp_path: Path) -> N
     assert report["draft"].keys() == report["target"].keys() | {"kept_probability"}
     assert report["peak_memory_bytes"] > 10_000_000
     assert report["whole_seconds"] > report["export_seconds"] > 0
-    said = f"exported in {report['export_seconds']:.0f} s, with measuring in {report['whole_seconds']:.0f} s"
+    said = f"exported in {report['export_seconds']:.0f} s, {report['whole_seconds']:.0f} s with measurements"
     assert said in render(report)
     facts = json.loads((folder / "target" / "specdec.json").read_text())
     assert facts["quality"]["kl_mean"] == report["target"]["kl_mean"]

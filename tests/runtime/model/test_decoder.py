@@ -115,13 +115,6 @@ def test_a_terminated_pass_leaves_the_cache_as_it_was(folders: dict[str, Path]) 
     np.testing.assert_array_equal(decoder.forward([*tokens(4), *tokens(3, seed=1)])[-3:], again)
 
 
-def test_a_missing_data_file_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
-    broken = export_tiny(tmp_path / "broken")
-    next((broken / "onnx").glob("*data")).unlink()
-    with pytest.raises(SpecdecError, match="cannot load"):
-        open_tiny(broken)
-
-
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
@@ -139,3 +132,10 @@ def test_a_graph_that_the_system_has_no_room_for_is_not_called_damaged(
     monkeypatch.setattr(Device, "open", fail)
     with pytest.raises(SpecdecError, match=said):
         open_tiny(folders["fp32"])
+
+
+def test_a_missing_data_file_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    broken = export_tiny(tmp_path / "broken")
+    next((broken / "onnx").glob("*data")).unlink()
+    with pytest.raises(SpecdecError, match="cannot load"):
+        open_tiny(broken)

@@ -78,11 +78,11 @@ def test_symbolic_heads_are_read_from_the_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ([[1, 2, "past", "kv_cache_dim"]], "the width of the model's cache is not known"),
-        ([[1, "heads", "past", 16]], "the heads of the model's cache are not known"),
+        ([[1, 2, "past", "kv_cache_dim"]], "the width of the model's cache is unknown"),
+        ([[1, "heads", "past", 16]], "the heads of the model's cache are unknown"),
         ([[1, 2, 128, 16]], r"\[1, 2, 128, 16\]"),
-        ([[4, 2, "past", 16]], "not one text's"),
-        ([[1, "past", 32]], "not one text's"),
+        ([[4, 2, "past", 16]], "number of tokens so far"),
+        ([[1, "past", 32]], "number of tokens so far"),
         ([["batch", 2, "past", 16], ["batch", 4, "past", 16]], "different sizes"),
         ([["batch", 2, "past", 16], ["batch", 2, "past", 32]], "different sizes"),
     ],
@@ -104,7 +104,7 @@ def test_a_quantized_cache_is_refused_with_its_type(tmp_path: Path) -> None:
     inputs = opened.get_inputs()
     inputs[1].type = "tensor(uint8)"
     opened.get_inputs = lambda: inputs
-    with pytest.raises(SpecdecError, match=r"past_key_values\.0\.key is a tensor\(uint8\)"):
+    with pytest.raises(SpecdecError, match=r"past_key_values\.0\.key has the type tensor\(uint8\)"):
         read_signature(opened, graph, 384, {})
 
 

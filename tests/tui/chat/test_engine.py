@@ -29,6 +29,7 @@ from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.session import Request, counts
 from specdec_onnx.tui.chat.settings import DEFAULTS, DEVICES
 from specdec_onnx.tui.chat.widgets.bars import TopBar
+from specdec_onnx.tui.cli.arguments import chat_arguments
 
 pytestmark = pytest.mark.usefixtures("private_cache")
 SETTINGS = replace(DEFAULTS, max_new_tokens=24)
@@ -180,7 +181,7 @@ async def test_a_device_that_is_not_there_is_named(pair: Path) -> None:
 
 async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path) -> None:
     parser = argparse.ArgumentParser()
-    chat.add_arguments(parser)
+    chat_arguments(parser)
     app = chat_app(tmp_path, opener=open_process)
     app = ChatApp(app.services, device=parser.parse_args(["--device", "auto"]).device)
     app.services.extra_pairs = [pair]
@@ -213,7 +214,7 @@ async def test_the_whole_app_over_the_engine(tmp_path: Path, pair: Path) -> None
 
 def test_the_server_starts_the_same_chat() -> None:
     parser = argparse.ArgumentParser()
-    chat.add_arguments(parser)
+    chat_arguments(parser)
     args = parser.parse_args(["my pair", "--context", "512", "-c", "--serve", "--device", "cpu"])
     words = shlex.split(chat.inner_command(args))
     assert words[:4] == [sys.executable, "-m", "specdec_onnx.tui.cli.main", "chat"]

@@ -1,6 +1,7 @@
 """What is stored with a conversation comes back, and nothing that the engine would refuse."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ from support.chat_app import chat_app, until
 from support.scripted_session import ScriptedSession
 from textual.widgets import Input
 
+from specdec_onnx.runtime.drafting import speculation
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.settings import DEFAULTS, FIELDS, Settings
+from specdec_onnx.tui.cli import arguments
+from specdec_onnx.tui.cli.arguments import SAMPLING
 
 
 def test_stored_settings_come_back_whole() -> None:
@@ -41,6 +45,15 @@ def test_a_damaged_entry_keeps_its_default_and_the_others_count(name: str, value
 def test_the_engine_takes_them_as_they_are() -> None:
     assert isinstance(DEFAULTS, Parameters)
     assert {field.name for field in FIELDS} < set(DEFAULTS.as_dict())
+
+
+def test_every_number_of_the_parameters_is_in_the_dialog_and_on_the_command_line() -> None:
+    numbers = {field.name for field in fields(Parameters)} - {"stop", "logit_bias"}
+    assert {field.name for field in FIELDS} == set(SAMPLING) == numbers
+
+
+def test_the_command_line_offers_the_modes_of_the_engine() -> None:
+    assert arguments.MODES == speculation.MODES
 
 
 async def test_what_only_the_engine_refuses_is_said_in_the_dialog(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from support.smol import smol
 
 from specdec_onnx.tui.chat.history.store import Store
-from specdec_onnx.tui.pieces import Piece
+from specdec_onnx.tui.chat.session import Piece
 
 __all__ = ["smol"]
 

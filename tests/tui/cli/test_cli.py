@@ -104,7 +104,7 @@ def test_help_says_what_the_defaults_are(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "0 means one for each physical core (default)" in said
+    assert "0 means one per physical core (default)" in said
     assert (f"(default: {DEFAULT_CONTEXT}, or the model's own limit if that is less)" in said) == (
         command != "demo"
     )

@@ -132,7 +132,7 @@ def test_an_empty_stdin_is_mentioned(
     monkeypatch.setattr("sys.stdin", Pipe(""))
     assert main(["run", "pair", "Explain", "-"]) == 0
     assert engine.calls[0].prompt == "Explain"
-    assert capsys.readouterr().err.startswith("nothing came on stdin\n")
+    assert capsys.readouterr().err.startswith("stdin is empty\n")
 
 
 def test_a_dash_at_a_terminal_is_typed(

@@ -224,7 +224,8 @@ class Pace:
         parts = [percent(done / total) if short else f"{gigabytes(done)} of {gigabytes(total)}"]
         if speed > 0 and done < total:
             minutes, seconds = divmod(int((total - done) / speed), 60)
-            parts += [f"{gigabytes(int(speed))}/s", *([] if short else [f"{minutes}:{seconds:02} left"])]
+            shown = gigabytes(int(speed)) if speed >= 1e6 else f"{speed / 1e3:.0f} kB"
+            parts += [f"{shown}/s", *([] if short else [f"{minutes}:{seconds:02} left"])]
         return " · ".join(parts)
 
     def _speed(self, what: str, done: int) -> float:
