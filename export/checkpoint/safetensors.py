@@ -195,7 +195,7 @@ def read_safetensors(path: Path) -> dict[str, StoredArray]:
             header = json.loads(file.read(length))
         arrays = dict(_located(path, header, 8 + length, size))
         if last := max(arrays.values(), key=lambda array: array.offset, default=None):
-            require_finished(path, [Extent(last.name, last.offset, size, max(1, *last.shape[:1]))])
+            require_finished(path, [Extent(last.name, last.offset, size, max((1, *last.shape[:1])))])
         return arrays
     except OSError as error:
         raise SpecdecError(f"cannot read {path}", error.strerror or str(error)) from None

@@ -26,7 +26,7 @@ class Prompt:
 
 
 def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = False) -> list[Prompt]:
-    """The prompts of a JSON-lines file, also gzipped, or of stdin for "-". Raises SpecdecError, which names the wrong line.
+    """The prompts of a JSON-lines file, also gzipped; "-" is stdin. Raises SpecdecError, which names the wrong line.
 
     Of a conversation only the first turn is kept unless `all_turns`.
     """
