@@ -54,8 +54,8 @@ class CommandParser(argparse.ArgumentParser):
 def _prepare_streams() -> None:
     """Open the null device for a closed stream, and replace characters that a stream cannot encode.
 
-    Otherwise the next file that is opened would take the number of the closed stream. A stream that was opened the wrong
-    way, such as a stdout that can only be read, counts as closed, but output that is lost so is an error.
+    Otherwise the next file that is opened would take the number of the closed stream. An stdin that can only be written
+    and an stderr that can only be read count as closed; an stdout that can only be read ends the command with an error.
     """
     if sys.stdout is not None and _wrong_way(1, os.O_RDONLY):
         known = SpecdecError("cannot write to stdout", "it is open for reading only", "redirect it with >")

@@ -34,7 +34,7 @@ def explain(error: Exception) -> SpecdecError | None:
 
 
 def exhausted(error: Exception) -> SpecdecError | None:
-    """The error if the system gives no more memory or threads, as Python or ONNX Runtime reports it; None for others."""
+    """The error for a lack of memory or threads, as Python or ONNX Runtime reports it; None for others."""
     reason = str(error).partition("\n")[0]
     fix = "close other programs, or raise the limits of this process (ulimit -u, ulimit -v)"
     if any(sign in reason for sign in _NO_THREAD):

@@ -123,7 +123,7 @@ class Extent:
 
 
 def require_finished(path: Path, tensors: Iterable[Extent]) -> None:
-    """Raise SpecdecError if the data ends in a long run of zeros, as in a download that reserved its space and broke off.
+    """Raise SpecdecError if the data ends in a long run of zeros, like a download that reserved its space and broke off.
 
     Rows of zeros at the end of a table of tokens are padding, if they are few.
     """

@@ -99,8 +99,8 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts",
         type=user_path,
         metavar="FILE",
-        help='JSON lines, also gzipped, or - for stdin: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} or HumanEval\'s '
-        '{"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
+        help='JSON lines, also gzipped, or - for stdin: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} '
+        'or HumanEval\'s {"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument(
