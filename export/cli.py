@@ -9,23 +9,22 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from specdec_onnx.models.command import INTERRUPTED, ExitCode
+from specdec_onnx.models.command import INTERRUPTED, CommandParser, ExitCode
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import ProgressLine
+from specdec_onnx.models.system import user_path
 from specdec_onnx.models.text import printable
 
 if TYPE_CHECKING:
     from specdec_onnx.export.spec import LayerCount, Options
 
 
-TERMINATED = 143
-
 _FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="specdec-export",
         description="Turn a checkpoint into a quantized ONNX model, or two into a pair.",
         epilog="SOURCE is a catalog name (qwen2.5-coder-1.5b, smollm2-135m), a .gguf file, a folder with "
@@ -105,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     with ExitCode() as result:
         args = None if words[:1] == ["inspect"] else build_parser().parse_args(words)
-        signal.signal(signal.SIGTERM, _terminate)
+        _end_properly_on_signals()
         result.code = run(args) if args else inspect(words[1:])
     if result.code == INTERRUPTED:
         print("interrupted; no half-made folder is left", file=sys.stderr)
@@ -117,9 +116,11 @@ def run(args: argparse.Namespace) -> int:
     from specdec_onnx.export.pipeline import export_pair
     from specdec_onnx.export.quality.report import decisions, read_report, render
     from specdec_onnx.export.sources import resolve
+    from specdec_onnx.export.staging import require_free
 
     options = options_of(args)
-    options.target(), options.draft()  # refuse an unknown format before downloading
+    options.target(), options.draft()  # refuse an unknown format, and a taken folder, before downloading
+    require_free(args.output, force=args.force)
     progress, began = ProgressLine(), time.monotonic()
     try:
         target, draft = resolve(args.source, args.draft, progress, progress.say)
@@ -160,26 +161,21 @@ def options_of(args: argparse.Namespace) -> "Options":
 
 def inspect(words: Sequence[str]) -> int:
     """Print the report of an earlier export."""
-    from specdec_onnx.export.quality.report import REPORT_FILE, decisions, read_report, render
+    from specdec_onnx.export.quality.report import describe_report
 
-    parser = argparse.ArgumentParser(prog="specdec-export inspect", description="Show an export's report.")
-    parser.add_argument("folder", metavar="DIR", type=Path, help="a folder that specdec-export made")
+    parser = CommandParser(prog="specdec-export inspect", description="Show an export's report.")
+    parser.add_argument("folder", metavar="DIR", type=_folder, help="a folder that specdec-export made")
     folder = parser.parse_args(words).folder
     if not folder.is_dir():
         raise SpecdecError(f"there is no folder {folder}", fix="give a folder that specdec-export made")
-    report = read_report(folder)
-    if "export_seconds" not in report:
-        raise SpecdecError(
-            f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
-        )
-    print(printable("\n".join([render(report), *decisions(report)])))
+    print(printable(describe_report(folder)))
     return 0
 
 
 def _folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("it is empty")
-    return Path(text)
+    return user_path(text)
 
 
 def _count(text: str) -> int:
@@ -196,8 +192,16 @@ def _count_or_auto(text: str) -> "LayerCount":
     return "auto" if text == "auto" else _count(text)
 
 
+def _end_properly_on_signals() -> None:
+    """Clean up when the process is asked to end or its terminal closes; nohup, which ignores the latter, still does."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _terminate)
+
+
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(TERMINATED)
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, read_json
 from specdec_onnx.models.pair import open_pair, require_compatible
 from specdec_onnx.models.progress import Progress, silent
-from specdec_onnx.models.system import peak_memory
+from specdec_onnx.models.system import peak_memory, user_path
 
 Source = Checkpoint | PrebuiltModel
 
@@ -116,7 +116,7 @@ def _sources_and_specs(
 def _open(source: str | Path | Checkpoint) -> Source:
     if not isinstance(source, str | Path):
         return source
-    return find_prebuilt(Path(source).expanduser()) or open_checkpoint(source)
+    return find_prebuilt(user_path(source)) or open_checkpoint(source)
 
 
 def _writers(

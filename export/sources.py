@@ -16,6 +16,7 @@ from specdec_onnx.models.catalog import Entry, Proposal, catalog, propose
 from specdec_onnx.models.download import fetch
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import Progress
+from specdec_onnx.models.system import user_path
 
 
 def resolve(
@@ -79,11 +80,11 @@ def _count(shapes: Iterable[tuple[int, ...]]) -> int:
 
 
 def _catalog_entry(source: str) -> Entry | None:
-    return None if Path(source).expanduser().exists() else catalog().get(source)
+    return None if user_path(source).exists() else catalog().get(source)
 
 
 def _locate(source: str, progress: Progress) -> Path:
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.exists():
         find_prebuilt(path)  # refuses one that lacks something before anything is downloaded
         return path

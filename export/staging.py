@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.system import replacing
+from specdec_onnx.models.system import replacing, require_utf8
 
 _STALE_SECONDS = 3600
 _MARK = "specdec.json"
@@ -24,15 +24,29 @@ _LOCK = re.compile(r"\.(?P<name>.+)\.lock-(?P<token>[0-9a-f]{8})")
 def staged(out: Path, *, force: bool = False) -> Iterator[Path]:
     """A new folder that becomes `out` if the block succeeds, and is removed if it fails.
 
-    SpecdecError if `out` exists (an earlier export is replaced only with `force`) or can't be written.
+    SpecdecError if `out` exists (an earlier export is replaced only with `force`, also one that was finished in the
+    meantime) or can't be written.
     """
-    out = out.absolute()
+    out = require_free(out, force=force)
+    with _claimed(out) as folder:
+        yield from _filled(folder, out, force)
+
+
+def require_free(out: Path, *, force: bool = False) -> Path:
+    """The absolute path of `out`, where a folder can be put. Raises SpecdecError as `staged` does, before any work."""
+    try:
+        out = out.absolute()
+    except FileNotFoundError as error:
+        raise SpecdecError(
+            f"cannot write to {out}", "the working folder was deleted", "cd to another folder"
+        ) from error
+    require_utf8(out)
     with suppress(OSError):
         _sweep_dead(out.parent)
         _sweep_silent(out)
     _check_free(out, force)
-    with _claimed(out) as folder:
-        yield from _filled(folder, out)
+    _check_movable(out)
+    return out
 
 
 @contextmanager
@@ -42,9 +56,10 @@ def _claimed(out: Path) -> Iterator[Path]:
     folder, file = (out.with_name(f".{out.name}.{kind}-{token}") for kind in ("partial", "lock"))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)  # before the lock, whose error tells no reason
         lock = _lock(file)
-        folder.mkdir(mode=0o700)
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
         raise SpecdecError(
             f"cannot write to {out.parent}", str(error), "choose another folder with -o"
         ) from error
@@ -57,13 +72,14 @@ def _claimed(out: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def _filled(folder: Path, out: Path) -> Iterator[Path]:
+def _filled(folder: Path, out: Path, force: bool) -> Iterator[Path]:
     """Let the caller fill `folder`, then move it to `out`."""
     try:
         yield folder
         _flush(folder)
         folder.chmod(0o755)
-        _replace(folder, out)
+        _check_free(out, force)
+        _replace(folder, out, force)
     except OSError as error:
         raise SpecdecError(
             f"could not write {out}", str(error), "check the free space and the permissions"
@@ -96,11 +112,26 @@ def _check_free(out: Path, force: bool) -> None:
         raise SpecdecError(f"{out} exists already", "it is a finished export", "add --force to replace it")
 
 
-def _replace(folder: Path, out: Path) -> None:
+def _check_movable(out: Path) -> None:
+    """SpecdecError if a folder at `out` could not be replaced: a process stands in it, or a disk is mounted there."""
+    if not out.exists():
+        return
+    fix = f"name a new folder in it, such as {out / 'model'}, or run from another folder"
+    with suppress(FileNotFoundError):  # the working folder was deleted
+        if Path.cwd().is_relative_to(out.resolve()):
+            raise SpecdecError(f"{out} cannot be replaced", "it is or holds the working folder", fix)
+    if out.is_mount():
+        raise SpecdecError(f"{out} cannot be replaced", "a disk is mounted there", fix)
+
+
+def _replace(folder: Path, out: Path, force: bool) -> None:
     """Move `folder` to `out`; an earlier export is renamed first and deleted last."""
     former = folder.with_name(folder.name.replace(".partial-", ".former-"))
     with suppress(FileNotFoundError):
-        out.rename(former)
+        if force:
+            out.rename(former)
+        else:
+            out.rmdir()  # fails unless it is empty
     try:
         folder.rename(out)
     except OSError:

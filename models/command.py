@@ -1,10 +1,11 @@
 """What both commands share: their standard streams, how errors are printed, and exit codes."""
 
+import argparse
 import os
 import sys
-from typing import Self
+from typing import Any, Self
 
-from specdec_onnx.models.errors import explain
+from specdec_onnx.models.errors import SpecdecError, explain
 from specdec_onnx.models.text import printable
 
 BAD_INPUT, INTERNAL, INTERRUPTED, CLOSED_PIPE = 2, 1, 130, 141
@@ -23,7 +24,7 @@ class ExitCode:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
             try:
                 sys.stdout.flush()
             except OSError as failure:
@@ -40,21 +41,46 @@ class ExitCode:
         return True
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose help raises where it cannot be written; argparse would say nothing and exit with code 0."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if message and file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 def _prepare_streams() -> None:
     """Open the null device for a closed stream, and replace characters that a stream cannot encode.
 
-    Otherwise the next file that is opened would take the number of the closed stream.
+    Otherwise the next file that is opened would take the number of the closed stream. An stdin that can only be written
+    and an stderr that can only be read count as closed; an stdout that can only be read ends the command with an error.
     """
-    if sys.stdin is None:
+    if sys.stdout is not None and _wrong_way(1, os.O_RDONLY):
+        known = SpecdecError("cannot write to stdout", "it is open for reading only", "redirect it with >")
+        print(printable(str(known)), file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    if sys.stdin is None or _wrong_way(0, os.O_WRONLY):
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - lives as long as the process
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
-    if sys.stderr is None:
+    if sys.stderr is None or _wrong_way(2, os.O_RDONLY):
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             lossy = stream.encoding.lower() in ("ascii", "us-ascii", "ansi_x3.4-1968") and not stream.isatty()
             reconfigure(errors="replace", encoding="utf-8" if lossy else None)
+
+
+def _wrong_way(number: int, wrong: int) -> bool:
+    """Whether the file of that number is open, in the access mode `wrong`."""
+    try:
+        from fcntl import F_GETFL, fcntl
+
+        return fcntl(number, F_GETFL) & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR) == wrong
+    except (ImportError, OSError):  # Windows; closed
+        return False
 
 
 def _report(error: Exception) -> int:

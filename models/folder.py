@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import require_utf8
 from specdec_onnx.models.tokenizer import Declared, Tokenizer, declared_tokens, merged_settings, role_text
 
 if TYPE_CHECKING:
@@ -249,6 +250,7 @@ class ModelFolder:
 def open_model(path: Path | str, graph: Path | None = None) -> ModelFolder:
     """Read a model folder (ours, ONNX Runtime GenAI's, onnx-community's or Optimum's); `path` may also be its graph."""
     path = Path(path)
+    require_utf8(path)
     if path.suffix == ".onnx" and path.is_file():
         path, graph = (path.parent.parent if path.parent.name == "onnx" else path.parent), path
     if not path.is_dir():

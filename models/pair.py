@@ -10,7 +10,7 @@ from pathlib import Path
 from specdec_onnx.models.catalog import catalog
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, inside, open_model, read_json, section
-from specdec_onnx.models.system import home
+from specdec_onnx.models.system import home, user_path
 from specdec_onnx.models.tokenizer import Tokenizer
 
 _SHOWN = 3
@@ -220,10 +220,5 @@ def locate(pair: str | Path) -> Path:
 
 def _existing(name: str) -> Path | None:
     """`name` as a path, in which a leading ~ is the user's home; None when nothing is there."""
-    for path in (Path(name), Path(os.path.expanduser(name))):  # noqa: PTH111 - the method raises for an unknown user
-        try:
-            if path.exists():
-                return path
-        except (OSError, ValueError):  # too long for a path, or with a NUL in it
-            continue
-    return None
+    path = user_path(name)
+    return path if os.path.exists(path) else None  # noqa: PTH110 - the method raises for names too long for a path

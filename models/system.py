@@ -18,7 +18,7 @@ _DISK_ERRORS = (ENOSPC, EDQUOT, EFBIG, EROFS)
 def cache_folder() -> Path:
     """The folder of downloads and measurements, which can be made again (not created here); SPECDEC_CACHE moves it."""
     if chosen := os.environ.get("SPECDEC_CACHE"):
-        return Path(chosen).expanduser()
+        return user_path(chosen)
     from platformdirs import user_cache_path
 
     return user_cache_path("specdec-onnx", appauthor=False)
@@ -27,10 +27,25 @@ def cache_folder() -> Path:
 def home() -> Path:
     """The folder of history, preferences and exported pairs (not created here); SPECDEC_HOME moves it."""
     if chosen := os.environ.get("SPECDEC_HOME"):
-        return Path(chosen).expanduser()
+        return user_path(chosen)
     from platformdirs import user_data_path
 
     return user_data_path("specdec-onnx", appauthor=False)
+
+
+def user_path(word: str | Path) -> Path:
+    """The path that `word` means: a leading ~ is the user's home, unless something has exactly this name."""
+    return Path(word if os.path.exists(word) else os.path.expanduser(word))  # noqa: PTH110, PTH111 - these never raise
+
+
+def require_utf8(path: Path) -> None:
+    """Raise SpecdecError for a path that ONNX Runtime cannot open because it is not UTF-8."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError as error:
+        raise SpecdecError(
+            f"{path} cannot be opened", "its name is not UTF-8 text", "rename it, or use another folder"
+        ) from error
 
 
 @contextmanager

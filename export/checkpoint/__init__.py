@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.export.quantization.linear import Blocks
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import user_path
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -24,6 +25,10 @@ TOKENIZER_FILES = (
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 """Suffixes of weights that are never read: a pickle can run any code when it is loaded."""
+
+
+_SUSPICIOUS_ZEROS, _MOST_ZEROS = 2**16, 2**26
+_TOKEN_TABLES = ("token_embd.weight", "output.weight", "model.embed_tokens.weight", "lm_head.weight")
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class BlockCheckpoint(Checkpoint, Protocol):
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
     """Open a .gguf file or a folder with safetensors and config.json; SpecdecError if it is neither."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         from specdec_onnx.export.checkpoint.safetensors import SafetensorsCheckpoint
 
@@ -105,6 +110,52 @@ def open_checkpoint(source: str | Path) -> Checkpoint:
     from specdec_onnx.export.checkpoint.gguf import GgufCheckpoint
 
     return GgufCheckpoint(path)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where a file stores a tensor: its bytes [start, end), in rows of equal size."""
+
+    name: str
+    start: int
+    end: int
+    rows: int
+
+
+def require_finished(path: Path, tensors: Iterable[Extent]) -> None:
+    """Raise SpecdecError if the data ends in a long run of zeros, like a download that reserved its space and broke off.
+
+    Rows of zeros at the end of a table of tokens are padding, if they are few.
+    """
+    last = max(tensors, key=lambda tensor: tensor.end, default=None)
+    zeros = _zeros_before(path, last.end) if last else 0
+    if last is None or zeros < _SUSPICIOUS_ZEROS or _is_padding(last, zeros):
+        return
+    raise SpecdecError(
+        f"{path.name} looks unfinished",
+        f"{'at least ' * (zeros >= _MOST_ZEROS)}its last {zeros:,} bytes of weights are all zero",
+        "download it again; a tool that reserves the space first may have been interrupted",
+    )
+
+
+def _is_padding(tensor: Extent, zeros: int) -> bool:
+    """Whether the zeros are whole rows (and the last bytes of a number before them) of a table of tokens."""
+    size, row = tensor.end - tensor.start, (tensor.end - tensor.start) // tensor.rows
+    return tensor.name in _TOKEN_TABLES and zeros <= size // 8 and zeros % row < 4
+
+
+def _zeros_before(path: Path, end: int) -> int:
+    """How many bytes before `end` are zero, counted up to _MOST_ZEROS."""
+    zeros, step = 0, 2**20
+    with path.open("rb") as file:
+        while zeros < min(end, _MOST_ZEROS):
+            count = min(step, end - zeros)
+            file.seek(end - zeros - count)
+            kept = len(file.read(count).rstrip(b"\0"))
+            zeros += count - kept
+            if kept:
+                break
+    return zeros
 
 
 def copy_files(names: Iterable[str], source: Path, folder: Path) -> None:

@@ -17,6 +17,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
+from specdec_onnx.export.checkpoint import Extent, require_finished
 from specdec_onnx.export.quantization.linear import Blocks
 from specdec_onnx.models.errors import SpecdecError
 
@@ -75,16 +76,21 @@ class GgufFile:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read a file's header and check that every tensor it lists is inside it; SpecdecError otherwise."""
+    """Read a file's header and check that every tensor it lists is inside it and written; SpecdecError otherwise."""
     header = read_header(path)
     tensors = {tensor.name: tensor for tensor in _located(path, header)}
-    end = max((tensor.offset + tensor.rows * tensor.row_bytes for tensor in tensors.values()), default=0)
+    extents = [
+        Extent(tensor.name, tensor.offset, tensor.offset + tensor.rows * tensor.row_bytes, tensor.rows)
+        for tensor in tensors.values()
+    ]
+    end = max((extent.end for extent in extents), default=0)
     if end > header.file_bytes:
         raise SpecdecError(
             f"{path.name} is incomplete",
             f"its last tensor ends at byte {end:,} but the file has {header.file_bytes:,}",
             "download it again",
         )
+    require_finished(path, extents)
     return GgufFile(path, header.metadata, tensors)
 
 

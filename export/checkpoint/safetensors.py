@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.export.checkpoint import PICKLES, TOKENIZER_FILES, SourceFiles, copy_files
+from specdec_onnx.export.checkpoint import (
+    PICKLES,
+    TOKENIZER_FILES,
+    Extent,
+    SourceFiles,
+    copy_files,
+    require_finished,
+)
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import section
 
 _ITEM_BYTES = {
     "F64": 8,
@@ -77,7 +85,7 @@ def _config(folder: Path) -> dict[str, Any]:
     if "model_type" not in config:
         raise SpecdecError(f"{folder / 'config.json'} names no model_type", fix="download it again")
     if config.get("quantization_config"):
-        method = dict(config["quantization_config"]).get("quant_method", "quantized")
+        method = section(config, "quantization_config").get("quant_method", "quantized")
         raise SpecdecError(
             f"{folder.name} is already quantized ({method})",
             "quantizing it a second time would lose quality",
@@ -177,7 +185,7 @@ class StoredArray:
 
 
 def read_safetensors(path: Path) -> dict[str, StoredArray]:
-    """The tensors of one file, each checked to lie inside it; SpecdecError if missing or damaged."""
+    """The tensors of one file, each checked to lie inside it; SpecdecError if missing, damaged or unfinished."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -185,7 +193,10 @@ def read_safetensors(path: Path) -> dict[str, StoredArray]:
             if size < 8 or length > min(size - 8, _LONGEST_HEADER):
                 raise _damaged(path, "its header is incomplete, or not a safetensors header")
             header = json.loads(file.read(length))
-        return dict(_located(path, header, 8 + length, size))
+        arrays = dict(_located(path, header, 8 + length, size))
+        if last := max(arrays.values(), key=lambda array: array.offset, default=None):
+            require_finished(path, [Extent(last.name, last.offset, size, max((1, *last.shape[:1])))])
+        return arrays
     except OSError as error:
         raise SpecdecError(f"cannot read {path}", error.strerror or str(error)) from None
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from specdec_onnx.export.graph.rope import Rope, read_rope
+from specdec_onnx.export.graph.settings import Settings
 from specdec_onnx.models.errors import SpecdecError
 
 Norms = Mapping[str, str]
@@ -152,12 +153,13 @@ def read_architecture(config: Mapping[str, Any], positions: int = 0) -> Architec
 
     SpecdecError for a family or feature not supported.
     """
-    family = _family(config)
-    heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
-    head_dim = int(config.get("head_dim") or hidden // heads)
-    attention_bias = bool(config.get("attention_bias", False))
-    context = _size(config, "max_position_embeddings")
-    layers = _size(config, "num_hidden_layers")
+    family, settings = _family(config), Settings(config)
+    heads, hidden = settings.size("num_attention_heads"), settings.size("hidden_size")
+    head_dim = settings.count("head_dim") or hidden // heads
+    kv_heads = settings.count("num_key_value_heads") or heads
+    _require_whole_heads(settings, heads, kv_heads, head_dim)
+    attention_bias = settings.flag("attention_bias")
+    context, layers = settings.size("max_position_embeddings"), settings.size("num_hidden_layers")
     rope = read_rope(config, head_dim, context).within(min(positions, context))
     _require_whole_vectors(head_dim, 2 * len(rope.inverse_frequencies))
     local = read_rope(config, head_dim, context, "sliding_attention")
@@ -167,20 +169,20 @@ def read_architecture(config: Mapping[str, Any], positions: int = 0) -> Architec
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
+        kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate=_size(config, "intermediate_size"),
-        vocabulary=_size(config, "vocab_size"),
-        epsilon=float(config.get("rms_norm_eps", 1e-6)),
+        intermediate=settings.size("intermediate_size"),
+        vocabulary=settings.size("vocab_size"),
+        epsilon=settings.number("rms_norm_eps", 1e-6),
         rope=rope,
-        spans=_spans(config, family, layers, rope, local),
-        scales=_scales(config, family, head_dim),
-        activation=_activation(config, family),
+        spans=_spans(settings, family, layers, rope, local),
+        scales=_scales(settings, family, head_dim),
+        activation=_activation(settings, family),
         context=context,
-        tied=bool(config.get("tie_word_embeddings", family.tied)),
+        tied=settings.flag("tie_word_embeddings", family.tied),
         qkv_bias=attention_bias if family.qkv_bias is None else family.qkv_bias,
         output_bias=attention_bias if family.output_bias is None else family.output_bias,
-        mlp_bias=bool(config.get("mlp_bias", False)),
+        mlp_bias=settings.flag("mlp_bias"),
     )
 
 
@@ -196,26 +198,33 @@ def _family(config: Mapping[str, Any]) -> Family:
     return FAMILIES[kind]
 
 
-def _scales(config: Mapping[str, Any], family: Family, head_dim: int) -> Scales:
+def _scales(config: Settings, family: Family, head_dim: int) -> Scales:
     """Granite's multipliers and Gemma's caps, where config.json has them."""
-    embedding = float(config["hidden_size"]) ** 0.5 if family.scaled_embedding else 1.0
-    attention = float(config.get("query_pre_attn_scalar") or head_dim) ** -0.5
+    embedding = config.number("hidden_size") ** 0.5 if family.scaled_embedding else 1.0
+    attention = (config.number("query_pre_attn_scalar") or head_dim) ** -0.5
     return Scales(
-        embedding=float(config.get("embedding_multiplier") or embedding),
-        attention=float(config.get("attention_multiplier") or attention),
-        residual=float(config.get("residual_multiplier") or 1.0),
-        logits=1 / float(config.get("logits_scaling") or 1.0),
-        attention_cap=float(config.get("attn_logit_softcapping") or 0.0),
-        logits_cap=float(config.get("final_logit_softcapping") or 0.0),
+        embedding=config.number("embedding_multiplier") or embedding,
+        attention=config.number("attention_multiplier") or attention,
+        residual=config.number("residual_multiplier") or 1.0,
+        logits=1 / (config.number("logits_scaling") or 1.0),
+        attention_cap=config.number("attn_logit_softcapping"),
+        logits_cap=config.number("final_logit_softcapping"),
     )
 
 
-def _activation(config: Mapping[str, Any], family: Family) -> str:
-    name = config.get("hidden_activation") or config.get("hidden_act") or family.activation
+def _activation(config: Settings, family: Family) -> str:
+    name = config.word("hidden_activation") or config.word("hidden_act") or family.activation
     if name not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise SpecdecError(f"activation {name!r} is not supported", f"the graph builder knows {known}")
     return _ACTIVATIONS[name]
+
+
+def _require_whole_heads(config: Settings, heads: int, kv_heads: int, head_dim: int) -> None:
+    if not head_dim:
+        raise config.problem("num_attention_heads", "hidden_size has fewer dimensions than there are heads")
+    if heads % kv_heads:
+        raise config.problem("num_key_value_heads", f"{heads} attention heads cannot share them evenly")
 
 
 def _require_whole_vectors(head_dim: int, rotated: int) -> None:
@@ -228,20 +237,7 @@ def _require_whole_vectors(head_dim: int, rotated: int) -> None:
         )
 
 
-def _size(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise SpecdecError(
-            f"config.json: {key} is {value!r}",
-            "a positive whole number is needed",
-            "check that the source is complete",
-        )
-    return value
-
-
-def _spans(
-    config: Mapping[str, Any], family: Family, layers: int, rope: Rope, local: Rope
-) -> tuple[Span, ...]:
+def _spans(config: Settings, family: Family, layers: int, rope: Rope, local: Rope) -> tuple[Span, ...]:
     """The span of every layer; `local` is the rotary embedding of those with a window."""
     window, spans = _window(config, family), []
     for index, sliding in enumerate(_sliding(config, family, layers)):
@@ -250,31 +246,33 @@ def _spans(
     return tuple(spans)
 
 
-def _window(config: Mapping[str, Any], family: Family) -> int:
-    if family.windows_on_request and not config.get("use_sliding_window"):
+def _window(config: Settings, family: Family) -> int:
+    if family.windows_on_request and not config.flag("use_sliding_window"):
         return 0
-    window = int(config.get("sliding_window") or 0)
-    return window if window < int(config["max_position_embeddings"]) else 0
+    window = config.count("sliding_window")
+    return window if window < config.size("max_position_embeddings") else 0
 
 
-def _sliding(config: Mapping[str, Any], family: Family, layers: int) -> list[bool]:
+def _sliding(config: Settings, family: Family, layers: int) -> list[bool]:
     """Which layers have the window: `layer_types` lists them, older files have a rule."""
-    if kinds := config.get("layer_types"):
+    if kinds := config.words("layer_types"):
         if len(kinds) != layers or not set(kinds) <= set(_KINDS):
             why = f"layer_types must name {layers} layers as {' or '.join(_KINDS)}"
             raise SpecdecError("config.json: layer_types cannot be used", why, "choose another model")
         return [kind == "sliding_attention" for kind in kinds]
     if family.windows_on_request:
-        first = int(config.get("max_window_layers") or 0)
+        first = config.count("max_window_layers")
         return [index >= first for index in range(layers)]
-    every = int(config.get("sliding_window_pattern") or family.full_every)
+    every = config.count("sliding_window_pattern") or family.full_every
     return [every == 0 or (index + 1) % every != 0 for index in range(layers)]
 
 
-def _rotates(config: Mapping[str, Any], family: Family, index: int) -> bool:
+def _rotates(config: Settings, family: Family, index: int) -> bool:
     """`no_rope_layers` holds a 1 for each layer with rotary embedding, whatever its name says."""
-    listed = config.get("no_rope_layers")
+    listed = config.numbers("no_rope_layers")
     if listed and family.without_rope_every:
+        if index >= len(listed):
+            raise config.problem("no_rope_layers", "it must have a number for each layer")
         return bool(listed[index])
-    every = int(config.get("no_rope_layer_interval") or family.without_rope_every)
+    every = config.count("no_rope_layer_interval") or family.without_rope_every
     return not family.without_rope_every or (index + 1) % every != 0

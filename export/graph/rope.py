@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specdec_onnx.export.graph.settings import Settings
 from specdec_onnx.models.errors import SpecdecError
 
 
@@ -38,31 +39,35 @@ class Rope:
 
 def read_rope(config: Mapping[str, Any], head_dim: int, context: int, kind: str = "full_attention") -> Rope:
     """The rotary embedding of a config.json (`rope_scaling` or the newer `rope_parameters`) for a kind of layer."""
-    settings = _settings(config, kind)
-    theta = float(settings.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    partial = settings.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    rotated = int(head_dim * float(partial))
+    whole = Settings(config)
+    own = _settings(whole, kind)
+    theta = own.number("rope_theta") or whole.number("rope_theta") or 10000.0
+    if theta <= 1:
+        raise (own if "rope_theta" in own else whole).problem("rope_theta", "a number above 1 is needed")
+    partial = own.number("partial_rotary_factor") or whole.number("partial_rotary_factor") or 1.0
+    rotated = int(head_dim * partial)
+    if not 2 <= rotated <= head_dim:
+        raise whole.problem("partial_rotary_factor", f"it rotates {rotated} of {head_dim} dimensions")
     base = theta ** -(np.arange(0, rotated, 2, dtype=np.float64) / rotated)
-    if factors := config.get("rope_freq_factors"):
-        return Rope(_tuple(base / np.array(factors, np.float64)))
-    return _scaled(base, settings, theta, context)
+    if factors := whole.numbers("rope_freq_factors"):
+        own = Settings({"rope_type": "factors", "factors": factors})
+    return _scaled(base, own, theta, context)
 
 
-def _settings(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _settings(config: Settings, kind: str) -> Settings:
     """The settings in config.json, those of a kind of layer where it has its own."""
-    parameters = dict(config.get("rope_parameters") or {})
+    parameters = config.section("rope_parameters")
     if kind in parameters:
-        return dict(parameters[kind])
+        return parameters.section(kind)
     if kind == "sliding_attention" and "rope_local_base_freq" in config:
-        return {"rope_theta": config["rope_local_base_freq"]}
-    original = {
-        key: config[key] for key in ("original_max_position_embeddings",) if config.get(key) is not None
-    }
-    return original | parameters | dict(config.get("rope_scaling") or {})
+        return Settings({"rope_theta": config.number("rope_local_base_freq")})
+    key = "original_max_position_embeddings"
+    original = {key: config.values[key]} if key in config else {}
+    return Settings(original | dict(parameters.values) | dict(config.section("rope_scaling").values))
 
 
-def _scaled(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
-    kind = str(settings.get("rope_type") or settings.get("type") or "default")
+def _scaled(base: NDArray[np.float64], own: Settings, theta: float, context: int) -> Rope:
+    kind, settings = own.word("rope_type") or own.word("type") or "default", own.values
     if kind not in _SCALINGS:
         raise SpecdecError(
             f"rope scaling {kind!r} is not supported",
@@ -70,13 +75,24 @@ def _scaled(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float
             "choose another model",
         )
     try:
-        return _SCALINGS[kind](base, settings, theta, context)
-    except (KeyError, TypeError, ValueError) as error:
-        raise SpecdecError(f"config.json: rope scaling {kind!r} is incomplete", f"{error!r}") from error
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            rope = _SCALINGS[kind](base, settings, theta, context)
+        if not np.isfinite([rope.magnitude, *rope.inverse_frequencies]).all():
+            raise ValueError("its frequencies are not numbers")
+        return rope
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise SpecdecError(
+            f"config.json: rope scaling {kind!r} is incomplete or has impossible values", f"{error!r}"
+        ) from error
 
 
 def _default(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
     return Rope(_tuple(base))
+
+
+def _factors(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
+    """A GGUF file may hold a factor for each frequency."""
+    return Rope(_tuple(base / np.array(settings["factors"], np.float64)))
 
 
 def _linear(base: NDArray[np.float64], settings: Mapping[str, Any], theta: float, context: int) -> Rope:
@@ -128,6 +144,7 @@ def _tuple(frequencies: NDArray[np.float64]) -> tuple[float, ...]:
 _SCALINGS = {
     "default": _default,
     "dynamic": _default,
+    "factors": _factors,
     "linear": _linear,
     "llama3": _llama3,
     "longrope": _longrope,

@@ -6,6 +6,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from specdec_onnx.export.staging import write_json, write_text
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import read_json
 
 REPORT_FILE, PICTURE_FILE = "report.json", "report.svg"
@@ -44,6 +45,30 @@ def write_report(folder: Path, report: Mapping[str, Any]) -> None:
     """Write `report` and its picture into the folder, each in one step."""
     write_json(folder / REPORT_FILE, report)
     write_text(folder / PICTURE_FILE, _draw(report))
+
+
+def describe_report(folder: Path) -> str:
+    """The report of the export in `folder` and what it decided, as text. Raises SpecdecError without a sound report."""
+    report = read_report(folder)
+    whole = folder.absolute().parent
+    if not report and folder.name in read_report(whole):
+        raise SpecdecError(
+            f"{folder} has no {REPORT_FILE} of its own",
+            f"it is the {folder.name} of a pair, and the report is the pair's",
+            f"specdec-export inspect {whole}",
+        )
+    if not report:
+        raise SpecdecError(
+            f"{folder} has no {REPORT_FILE}", "no export wrote it", "give a folder that specdec-export made"
+        )
+    try:
+        return "\n".join([render(report), *decisions(report)])
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise SpecdecError(
+            f"{folder / REPORT_FILE} is damaged",
+            "it lacks what an export writes, or holds something else",
+            "export the model again; the model itself may be whole",
+        ) from error
 
 
 def render(report: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.errors import SpecdecError, exhausted
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.kernels import Kernels
 from specdec_onnx.runtime.model.cache import make_cache
@@ -121,7 +121,8 @@ class Decoder:
             raise
         except Exception as error:
             reason = str(error).splitlines()[0]
-            raise SpecdecError(f"cannot load {model.graph}", reason, "export the model again") from error
+            wrong = SpecdecError(f"cannot load {model.graph}", reason, "export the model again")
+            raise exhausted(error) or wrong from error
         signature = read_signature(session, model.graph, model.vocab_size, model.config)
         _check_attention(signature, device)
         decoder = cls(session, signature, capacity, exact, device)

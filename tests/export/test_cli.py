@@ -1,6 +1,7 @@
 """`specdec-export` as people type it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from support.tiny import tiny_checkpoint
 
 from specdec_onnx.export import cli, sources
+from specdec_onnx.export.graph import transformer
 from specdec_onnx.models.catalog import CatalogFile, catalog
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import open_pair
@@ -154,6 +156,72 @@ def test_catalog_names_bring_their_draft(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert sources.resolve(entry.name, single.name, print) == (pair[0], Path(single.target.name))
     with pytest.raises(SpecdecError, match="there is no"):
         sources.resolve("qwen9", None, print)
+
+
+def test_a_taken_folder_is_refused_before_anything_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sources, "fetch", lambda *_: pytest.fail("fetched"))
+    (tmp_path / "letter.txt").write_text("dear")
+    assert run("smollm2-135m", "-o", tmp_path) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_tilde_after_an_equals_sign_is_the_home_folder(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(files))
+    monkeypatch.chdir(files)
+    assert run(files / "big.gguf", "--output=~/model", "--no-measure") == 0
+    assert (files / "model" / "specdec.json").is_file() and not (files / "~").exists()
+    assert run("inspect", "~/model") == 0
+
+
+def test_inspecting_half_of_a_pair_names_the_pair(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = files / "pair"
+    assert run(files / "big.gguf", "--draft", files / "small.gguf", "-o", out, "--no-measure") == 0
+    assert run("inspect", out / "draft") == 2
+    assert f"specdec-export inspect {out}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "report", ['{"export_seconds": 1}', '{"target": 1}', '{"size_bytes": [], "format": 3}', '{"draft": {}}']
+)
+def test_a_damaged_report_is_one_clear_error(
+    report: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_text(report)
+    assert run("inspect", tmp_path) == 2
+    assert "report.json is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize(("name", "ignored"), [("SIGTERM", False), ("SIGHUP", False), ("SIGHUP", True)])
+def test_a_signal_to_end_leaves_nothing_unless_it_is_ignored(
+    name: str, ignored: bool, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = getattr(signal, name)
+    former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    build = transformer._DecoderBuilder._head
+
+    def head(*given: object) -> object:
+        signal.raise_signal(number)
+        return build(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transformer._DecoderBuilder, "_head", head)
+    try:
+        signal.signal(number, signal.SIG_IGN if ignored else signal.default_int_handler)
+        if ignored:
+            assert run(files / "big.gguf", "-o", files / "out", "--no-measure") == 0
+        else:
+            with pytest.raises(SystemExit) as caught:
+                run(files / "big.gguf", "-o", files / "out", "--no-measure")
+            assert caught.value.code == 128 + number
+            assert not list(files.glob("*out*"))
+    finally:
+        for each, handler in former.items():
+            signal.signal(each, handler)
 
 
 def test_help_is_light() -> None:

@@ -178,3 +178,73 @@ def test_the_next_export_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     export(tmp_path / "pair", "new")
     assert not old.exists()
     assert young.exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_working_folder_is_refused_before_any_work(
+    force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pair" / "deep").mkdir(parents=True)
+    if force:
+        (tmp_path / "pair" / "specdec.json").write_text("former")
+    else:
+        (tmp_path / "pair" / "deep").rmdir()
+    monkeypatch.chdir(tmp_path / "pair" / ("deep" if force else ""))
+    for out in (Path("." if not force else ".."), tmp_path / "pair"):
+        with pytest.raises(SpecdecError, match="working folder"), staged(out, force=force):
+            pytest.fail("began")
+    assert Path.cwd().exists()
+
+
+def test_a_mounted_disk_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pair").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "pair")
+    with pytest.raises(SpecdecError, match="mounted there"), staged(tmp_path / "pair"):
+        pytest.fail("began")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be deleted")
+def test_a_deleted_working_folder_is_one_clear_error(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom specdec_onnx.export.staging import staged\n"
+        "from specdec_onnx.models.command import ExitCode\n"
+        "gone, there = map(Path, sys.argv[1:])\ngone.mkdir(); os.chdir(gone); gone.rmdir(); there.mkdir()\n"
+        "with staged(there): pass\n"
+        "with ExitCode() as result:\n    with staged(Path('pair')): pass\nsys.exit(result.code)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "gone"), str(tmp_path / "there")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "the working folder was deleted" in done.stderr
+
+
+def test_of_two_exports_to_one_place_the_later_replaces_the_earlier_only_by_force(tmp_path: Path) -> None:
+    out = tmp_path / "pair"
+    with pytest.raises(SpecdecError, match="exists already"), staged(out) as folder:
+        (folder / "specdec.json").write_text("later")
+        export(out, "earlier")
+    assert (out / "specdec.json").read_text() == "earlier"
+    with staged(out, force=True) as folder:
+        (folder / "specdec.json").write_text("later")
+        export(out, "earlier", force=True)
+    assert (out / "specdec.json").read_text() == "later"
+    assert [path.name for path in tmp_path.iterdir()] == ["pair"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_the_reason_why_nothing_can_be_written_is_the_systems() -> None:
+    with pytest.raises(SpecdecError, match="cannot write to /proc") as caught, staged(Path("/proc/pair")):
+        pytest.fail("began")
+    assert "lock" not in caught.value.why.partition(":")[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of bytes")
+def test_a_name_that_is_not_utf_8_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = tmp_path / os.fsdecode(b"p\xe9")
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    for out in (odd, Path("inside")):
+        with pytest.raises(SpecdecError, match="cannot be opened") as caught, staged(out):
+            pytest.fail("began")
+        assert "not UTF-8" in caught.value.why

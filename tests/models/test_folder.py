@@ -1,5 +1,7 @@
 """Model folders of every layout we read, and one clear error for each way they can be wrong."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +236,12 @@ def test_settings_that_cannot_be_read_are_one_error(tmp_path: Path, file: str, c
     (write_model_folder(tmp_path) / file).write_bytes(content)
     with pytest.raises(SpecdecError, match="not valid JSON"):
         open_model(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of bytes")
+def test_a_folder_whose_name_is_not_utf_8_is_refused_by_that_name(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"p\xe9")
+    write_model_folder(tmp_path / "m").rename(folder)
+    with pytest.raises(SpecdecError, match="cannot be opened") as caught:
+        open_model(folder)
+    assert "not UTF-8" in caught.value.why

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.tui.cli.streams import read_input
 
+STDIN = Path("-")
 GZIP = b"\x1f\x8b"
 HALF = r"surrogates, \ud800 to \udfff, come in pairs, and one is alone: the text was cut between them"
 FORMATS = '{"category", "prompt"}, Spec-Bench {"category", "turns"} or HumanEval {"task_id", "prompt"}'
@@ -24,13 +26,16 @@ class Prompt:
 
 
 def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = False) -> list[Prompt]:
-    """The prompts of a JSON-lines file, also gzipped. Raises SpecdecError, which names the wrong line.
+    """The prompts of a JSON-lines file, also gzipped; "-" is stdin. Raises SpecdecError, which names the wrong line.
 
     Of a conversation only the first turn is kept unless `all_turns`.
     """
-    prompts = [_prompt(value, f"{path}:{number}", all_turns) for number, value in _objects(path)]
+    where = "stdin" if path == STDIN else str(path)
+    prompts = [
+        _prompt(value, f"{where}:{number}", all_turns) for number, value in _objects(_text(path), where)
+    ]
     if not prompts:
-        raise SpecdecError(f"{path} has no prompts", fix=f"one JSON object a line: {FORMATS}")
+        raise SpecdecError(f"{where} has no prompts", fix=f"one JSON object a line: {FORMATS}")
     return prompts[:limit]
 
 
@@ -39,8 +44,8 @@ def built_in_prompts(*, limit: int | None = None) -> list[Prompt]:
     return read_prompts(Path(__file__).with_name("prompts.jsonl"), limit=limit)
 
 
-def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+def _objects(text: str, where: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -48,16 +53,18 @@ def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise SpecdecError(
-                f"{path}:{number} holds half of a character", HALF, "cut it between characters"
+                f"{where}:{number} holds half of a character", HALF, "cut it between characters"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise SpecdecError(f"{path}:{number} is not JSON", str(error)) from error
+            raise SpecdecError(f"{where}:{number} is not JSON", str(error)) from error
         if not isinstance(value, dict):
-            raise SpecdecError(f"{path}:{number} is not a JSON object", fix=f"one object a line: {FORMATS}")
+            raise SpecdecError(f"{where}:{number} is not a JSON object", fix=f"one object a line: {FORMATS}")
         yield number, value
 
 
 def _text(path: Path) -> str:
+    if path == STDIN:
+        return read_input()
     try:
         content = path.read_bytes()
         zipped = path.suffix == ".gz" or content.startswith(GZIP)

@@ -2,10 +2,12 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import TIMEOUT_MAX
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import user_path
 from specdec_onnx.tui.chat.settings import DEVICES
 
 MODES = ("plain", "suffix", "draft", "auto")
@@ -43,7 +45,7 @@ def chat_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--continue", dest="latest", action="store_true", help="open the latest conversation"
     )
-    _add_draft(parser, str)
+    _add_draft(parser, user_text)
     parser.add_argument(
         "--device",
         choices=DEVICES,
@@ -98,10 +100,10 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser)
     parser.add_argument(
         "--prompts",
-        type=Path,
+        type=user_path,
         metavar="FILE",
-        help='JSON lines, also gzipped: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} or HumanEval\'s '
-        '{"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
+        help='JSON lines, also gzipped, or - for stdin: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} '
+        'or HumanEval\'s {"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument(
@@ -143,7 +145,7 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--against-pair",
-        type=Path,
+        type=user_path,
         metavar="FOLDER",
         help="the pair that ort-genai runs, such as an int4 export of the same model (default: PAIR)",
     )
@@ -176,7 +178,7 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
 def compare_arguments(parser: argparse.ArgumentParser) -> None:
     """PAIR, the devices, what to measure on them, and where the figures go."""
     _add_pair(parser)
-    _add_draft(parser, Path)
+    _add_draft(parser, user_path)
     parser.add_argument(
         "--devices",
         metavar="A,B",
@@ -215,7 +217,7 @@ def compare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_json(parser)
     parser.add_argument(
-        "--html", type=Path, metavar="OUT", help="write a page with charts that opens offline"
+        "--html", type=user_path, metavar="OUT", help="write a page with charts that opens offline"
     )
 
 
@@ -259,7 +261,7 @@ def _add_engine(parser: argparse.ArgumentParser, *, pair_optional: bool = False)
     """PAIR, and where and how to run it."""
     _add_pair(parser, optional=pair_optional)
     group = parser.add_argument_group("engine")
-    _add_draft(group, Path)
+    _add_draft(group, user_path)
     group.add_argument(
         "--device",
         default="cpu",
@@ -270,7 +272,7 @@ def _add_engine(parser: argparse.ArgumentParser, *, pair_optional: bool = False)
     _add_context(group)
 
 
-def _add_draft(parser: Group, kind: type) -> None:
+def _add_draft(parser: Group, kind: Callable[[str], str | Path]) -> None:
     parser.add_argument(
         "--draft", type=kind, metavar="FOLDER", help="use this draft model instead of the pair's own"
     )
@@ -297,7 +299,10 @@ def _add_context(parser: Group) -> None:
 
 def _add_json(parser: Group) -> None:
     parser.add_argument(
-        "--json", metavar="OUT", help="write the figures to this file, or to stdout if OUT is -"
+        "--json",
+        type=user_text,
+        metavar="OUT",
+        help="write the figures to this file, or to stdout if OUT is -",
     )
 
 
@@ -329,9 +334,19 @@ def text(word: str) -> str:
         raise argparse.ArgumentTypeError("it is not UTF-8 text") from error
 
 
+def user_text(word: str) -> str:
+    """A path as text, in which a leading ~ is the user's home."""
+    return str(user_path(word))
+
+
+def listed(word: str) -> list[str]:
+    """What a list with commas holds, without the blanks around each."""
+    return [part.strip() for part in word.split(",")]
+
+
 def mode_list(word: str) -> list[str]:
     """A list of modes; plain comes first, because the others are compared with it."""
-    names = word.split(",")
+    names = listed(word)
     if unknown := set(names) - set(MODES):
         raise argparse.ArgumentTypeError(f"unknown mode {min(unknown)!r} (choose from {', '.join(MODES)})")
     return list(dict.fromkeys(["plain", *names]))
@@ -348,9 +363,9 @@ def kernel_sets(word: str) -> list[str]:
 
 def token_counts(word: str) -> tuple[int, ...]:
     """A list of numbers above 0, in ascending order."""
-    if not all(number.isdecimal() and int(number) for number in word.split(",")):
+    if not all(number.isdecimal() and int(number) for number in listed(word)):
         raise argparse.ArgumentTypeError(f"{word!r} is not a list of token counts")
-    return tuple(sorted({int(number) for number in word.split(",")}))
+    return tuple(sorted({int(number) for number in listed(word)}))
 
 
 def seconds(word: str) -> float:

@@ -21,6 +21,7 @@ from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.bench.runs import WARM_UP_TOKENS, Mode, Run
 from specdec_onnx.tui.cli.arguments import positive
 from specdec_onnx.tui.cli.engine import say_measuring
+from specdec_onnx.tui.cli.output import TableConsole
 from specdec_onnx.tui.cli.streams import shown
 
 BAR_WIDTH = 40
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     loaded = engine.load(folder, threads=args.threads, on_measure=say_measuring)
     for mode in ("plain", example.mode):
         loaded.generate("Hello", mode=mode, max_new_tokens=WARM_UP_TOKENS)
-    prompt, console = args.prompt or example.prompt, Console()
+    prompt, console = args.prompt or example.prompt, TableConsole()
     console.print(f"\n[bold]prompt[/]  {escape(shown(prompt, sys.stdout))}", highlight=False)
     plain, fast = (
         _answer(loaded, prompt, mode, args.max_new_tokens, console) for mode in ("plain", example.mode)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,6 +21,7 @@ from specdec_onnx.runtime.model.decoder import Decoder
 from specdec_onnx.runtime.model.device import PROVIDERS, lacks, remedy
 from specdec_onnx.tui.bench.machine import describe_machine
 from specdec_onnx.tui.cli.engine import load_engine
+from specdec_onnx.tui.cli.output import TableConsole
 from specdec_onnx.tui.cli.streams import as_json, printable_all
 
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(as_json(findings, indent=2))
     else:
-        Console().print(tables(findings))
+        TableConsole().print(tables(findings))
     return 0
 
 

@@ -13,6 +13,14 @@ from specdec_onnx.models.system import replacing
 from specdec_onnx.tui.cli.streams import as_json, printable_all
 
 
+class TableConsole(Console):
+    """A console for tables, which leaves a closed pipe to the command: it ends the same way whatever it prints with."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again, where rich would exit with code 1."""
+        raise BrokenPipeError
+
+
 def require_writable(*outs: str | Path | None) -> None:
     """Raise SpecdecError before a long measurement whose figures could not be written; "-" is stdout."""
     for out in outs:
@@ -31,7 +39,7 @@ def report(
     figures: Mapping[str, Any], out: str | None, tables: Callable[[Mapping[str, Any]], RenderableType]
 ) -> None:
     """Print the tables and write the JSON to the file `out`; "-" is stdout, and sends the tables to stderr."""
-    Console(stderr=out == "-", markup=False, emoji=False).print(tables(printable_all(figures)))
+    TableConsole(stderr=out == "-", markup=False, emoji=False).print(tables(printable_all(figures)))
     text = as_json(figures, indent=2)
     if out == "-":
         print(text)

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from specdec_onnx.models.command import CommandParser
 from specdec_onnx.models.text import printable
 
 _NO_OPTION = re.compile(r"^[^=]*\s|^-(\d+|\d*\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 """Words that begin with a dash without being options: text with spaces, negative numbers."""
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(CommandParser):
     """Takes options and words in any order; every option may be left out.
 
     A value may begin with a dash, unless it is an option itself. What comes after `--` is never an option.

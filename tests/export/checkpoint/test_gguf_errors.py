@@ -8,10 +8,10 @@ import pytest
 from gguf import GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.gguf_files import write_gguf, write_one_tensor
+from support.gguf_files import write_folder, write_gguf, write_one_tensor
 from support.tiny import export_model, tiny_checkpoint
 
-from specdec_onnx.export.checkpoint import open_checkpoint
+from specdec_onnx.export.checkpoint import Extent, open_checkpoint, require_finished
 from specdec_onnx.export.checkpoint.gguf_file import read_header
 from specdec_onnx.models.errors import SpecdecError
 
@@ -39,6 +39,44 @@ def test_a_truncated_file_is_told_up_front(tmp_path: Path) -> None:
         text = refusal(file)
         assert "incomplete" in text, length
         assert "download it again" in text
+
+
+@pytest.mark.parametrize("kind", ["gguf", "safetensors"])
+def test_a_download_that_reserved_its_space_and_broke_off_is_refused(tmp_path: Path, kind: str) -> None:
+    model = tiny_checkpoint("llama", intermediate_size=512, vocab_size=1024, tie_word_embeddings=False)
+    if kind == "gguf":
+        source = file = write_gguf(tmp_path / "tiny.gguf", model)
+    else:
+        source = write_folder(tmp_path / "tiny", model)
+        file = source / "model.safetensors"
+    whole = file.read_bytes()
+    open_checkpoint(source)
+    for missing in (100_001, 200_000, len(whole) // 2):
+        file.write_bytes(whole[:-missing] + bytes(missing))
+        assert f"{file.name} looks unfinished" in refusal(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "zeros", "fine"),
+    [
+        ("output.weight", 70_000 - 70_000 % 256, True),
+        ("output.weight", 70_100, False),
+        ("output.weight", 2**19, False),
+        ("blk.0.ffn_up.weight", 70_000 - 70_000 % 256, False),
+        ("blk.0.ffn_up.weight", 60_000, True),
+    ],
+)
+def test_padding_rows_of_zeros_in_a_table_of_tokens_are_no_sign_of_that(
+    name: str, zeros: int, fine: bool, tmp_path: Path
+) -> None:
+    file, size = tmp_path / "x.gguf", 2**20
+    file.write_bytes(b"header" + b"x" * (size - zeros) + bytes(zeros) + b"behind")
+    extents = [Extent("other", 6, 9, 1), Extent(name, 6, 6 + size, size // 256)]
+    if fine:
+        require_finished(file, extents)
+    else:
+        with pytest.raises(SpecdecError, match=f"its last {zeros:,} bytes"):
+            require_finished(file, extents)
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"hello, world", b"\x08\0\0\0\0\0\0\0{}      "])

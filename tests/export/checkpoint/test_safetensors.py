@@ -10,6 +10,7 @@ from support.gguf_files import BFLOAT16, write_folder
 from support.tiny import export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import open_checkpoint
+from specdec_onnx.export.checkpoint.safetensors import read_safetensors
 from specdec_onnx.models.errors import SpecdecError
 
 
@@ -172,6 +173,21 @@ def test_a_quantized_checkpoint(folder: Path) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config))
     assert "already quantized (awq)" in refusal(folder)
+
+
+def test_a_quantization_of_no_known_kind(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text()) | {"quantization_config": 5}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "already quantized" in refusal(folder)
+
+
+def test_a_shard_may_end_with_a_number_of_no_axes(tmp_path: Path) -> None:
+    entries = {
+        "x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+        "y": {"dtype": "F32", "shape": [], "data_offsets": [8, 12]},
+    }
+    (tmp_path / "model.safetensors").write_bytes(_shard(entries, b"1" * 12))
+    assert read_safetensors(tmp_path / "model.safetensors")["y"].values().shape == ()
 
 
 def test_a_truncated_shard(folder: Path) -> None:

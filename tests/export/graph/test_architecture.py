@@ -1,12 +1,14 @@
 """What config.json says of a decoder, and what is refused by name."""
 
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 from support.families import LONG_ROPE
 from support.tiny import tiny_config
 
-from specdec_onnx.export.graph.architecture import read_architecture
+from specdec_onnx.export.graph.architecture import FAMILIES, read_architecture
 from specdec_onnx.models.errors import SpecdecError
 
 
@@ -27,6 +29,90 @@ from specdec_onnx.models.errors import SpecdecError
 def test_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecdecError, match=message):
         read_architecture(tiny_config("llama", **settings))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_key_value_heads", "2"),
+        ("num_key_value_heads", [2]),
+        ("num_key_value_heads", 3),
+        ("num_attention_heads", 2**14),
+        ("num_attention_heads", 2**40),
+        ("num_hidden_layers", 2**40),
+        ("hidden_size", 2**40),
+        ("vocab_size", 2**30),
+        ("intermediate_size", 1.5),
+        ("head_dim", -16),
+        ("rms_norm_eps", "1e-6"),
+        ("rms_norm_eps", float("nan")),
+        ("rope_theta", [10000.0]),
+        ("rope_theta", 0.5),
+        ("partial_rotary_factor", 1e-9),
+        ("partial_rotary_factor", 2),
+        ("hidden_act", [1]),
+        ("rope_scaling", 1),
+        ("rope_scaling", "x"),
+        ("rope_parameters", [1]),
+        ("layer_types", 5),
+        ("layer_types", [[1]]),
+        ("tie_word_embeddings", "false"),
+        ("attention_bias", 2),
+    ],
+)
+def test_a_value_of_another_kind_or_size_is_named(key: str, value: Any) -> None:
+    with pytest.raises(SpecdecError, match=f"config.json: {key} ") as caught:
+        read_architecture(tiny_config("llama") | {key: value})
+    assert len(str(caught.value)) < 400
+
+
+KEYS = """attention_bias attention_multiplier attn_logit_softcapping embedding_multiplier final_logit_softcapping
+head_dim hidden_act hidden_activation hidden_size intermediate_size layer_types logits_scaling
+max_position_embeddings max_window_layers mlp_bias model_type no_rope_layer_interval no_rope_layers num_attention_heads
+num_hidden_layers num_key_value_heads original_max_position_embeddings partial_rotary_factor query_pre_attn_scalar
+residual_multiplier rms_norm_eps rope_freq_factors rope_local_base_freq rope_parameters rope_scaling rope_theta
+sliding_window sliding_window_pattern tie_word_embeddings use_sliding_window vocab_size""".split()  # noqa: SIM905
+ODD = (
+    -1,
+    0,
+    1,
+    7,
+    2**40,
+    10**400,
+    0.3,
+    1e-300,
+    float("inf"),
+    float("nan"),
+    "",
+    "2",
+    [],
+    [1],
+    ["x"],
+    {},
+    {"a": 1},
+    True,
+)
+SCALINGS = ("linear", "llama3", "longrope", "yarn")
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_no_value_ends_in_a_traceback(family: str) -> None:
+    for key in KEYS:
+        for value in ODD:
+            with suppress(SpecdecError):
+                read_architecture(tiny_config(family) | {key: value})
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("value", ODD, ids=[f"{value!r:.12}" for value in ODD])
+def test_no_rope_scaling_ends_in_a_traceback(kind: str, value: Any) -> None:
+    keys = ("factor", "low_freq_factor", "beta_fast", "beta_slow")
+    sound = dict.fromkeys(keys, 2.0) | {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    sound |= {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "rope_type": kind}
+    for key in [*sound, "attention_factor"]:
+        with suppress(SpecdecError):
+            rope = read_architecture(tiny_config("llama", rope_scaling=sound | {key: value})).rope
+            assert np.isfinite(rope.inverse_frequencies).all() and np.isfinite(rope.magnitude)
 
 
 def windows(family: str, layers: int = 6, **settings: Any) -> list[int]:

@@ -11,6 +11,7 @@ from support.tiny import export_tiny
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime.model.decoder import ATTENTION_TILE, Cancelled, Decoder
+from specdec_onnx.runtime.model.device import Device
 
 FORMATS = ("fp32", "int8", "int4", "w8a8")
 CAPACITY = 96
@@ -112,6 +113,25 @@ def test_a_terminated_pass_leaves_the_cache_as_it_was(folders: dict[str, Path]) 
     again = decoder.forward(tokens(3, seed=1)).copy()
     decoder.rollback(0)
     np.testing.assert_array_equal(decoder.forward([*tokens(4), *tokens(3, seed=1)])[-3:], again)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("env.cc:327 pthread_create failed, error code: 12", "no further thread"),
+        ("bfc_arena.cc Failed to allocate memory for requested buffer", "not enough memory"),
+        ("no such operator", "cannot load"),
+    ],
+)
+def test_a_graph_that_the_system_has_no_room_for_is_not_called_damaged(
+    reason: str, said: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> object:
+        raise RuntimeError(f"{reason}\nmore")
+
+    monkeypatch.setattr(Device, "open", fail)
+    with pytest.raises(SpecdecError, match=said):
+        open_tiny(folders["fp32"])
 
 
 def test_a_missing_data_file_is_named(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Benchmark prompt files: the formats people have, and what is said about broken ones."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,12 @@ def test_a_byte_order_mark_and_zipping_do_not_matter(tmp_path: Path, name: str) 
     content = b"\xef\xbb\xbf" + b'{"prompt": "a\\u0000\\ud83d\\ude00"}\r\n'
     (tmp_path / name).write_bytes(content if name == "p.jsonl" else gzip.compress(content))
     assert read_prompts(tmp_path / name) == [Prompt("all", ("a\0\U0001f600",))]
+
+
+def test_a_dash_reads_the_prompts_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '\ufeff{"prompt": "Hi"}\r\n{"prompt": "Ho"}\r\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert read_prompts(Path("-")) == [Prompt("all", ("Hi",)), Prompt("all", ("Ho",))]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
+    with pytest.raises(SpecdecError, match="stdin:1 has no prompt"):
+        read_prompts(Path("-"))

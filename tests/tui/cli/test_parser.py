@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -125,3 +126,34 @@ def test_help_shows_the_words_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         build_parser().parse_args(["run", "-h"])
     assert "PAIR [PROMPT ...]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["chat", "--draft=~/x"],
+        ["run", "pair", "--draft", "~/x"],
+        ["bench", "pair", "--prompts=~/x"],
+        ["bench", "pair", "--against-pair=~/x"],
+        ["bench", "pair", "--json=~/x"],
+        ["compare", "pair", "--draft=~/x"],
+        ["compare", "pair", "--html=~/x"],
+        ["doctor", "pair", "--draft=~/x"],
+    ],
+)
+def test_a_tilde_is_the_home_folder_in_every_option_that_takes_a_path(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    given = [str(value) for value in vars(build_parser().parse_args(words)).values()]
+    assert str(tmp_path / "x") in given and "~/x" not in given
+
+
+def test_lists_take_blanks_after_their_commas() -> None:
+    assert build_parser().parse_args(["bench", "pair", "--modes", " plain, suffix"]).modes == [
+        "plain",
+        "suffix",
+    ]
+    lengths = ["compare", "pair", "--prompt-lengths", "64, 8"]
+    assert build_parser().parse_args(lengths).prompt_lengths == (8, 64)

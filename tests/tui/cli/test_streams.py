@@ -202,3 +202,64 @@ def test_an_interrupt_while_loading_is_quiet(pair: Path) -> None:
     load = "import signal\ndef load(path, **options): signal.raise_signal(signal.SIGINT)\nengine.load = load"
     done = run("question", setup=load)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+PROGRAM = f"{sys.executable} -m specdec_onnx.tui.cli.main"
+
+
+def in_bash(line: str, **changes: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        capture_output=True,
+        env=environment(**changes),
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "run --help", "--version"])
+def test_help_that_cannot_be_written_is_an_error(words: str, unbuffered: str) -> None:
+    for module in ("tui.cli.main", "export.cli"):
+        if module == "export.cli" and words != "--help":
+            continue
+        line = f"{sys.executable} -m specdec_onnx.{module} {words} >/dev/full"
+        done = in_bash(line, PYTHONUNBUFFERED=unbuffered)
+        assert done.returncode == 1 and b"cannot write" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_tables_into_a_closed_pipe_end_as_any_output_does() -> None:
+    line = f"{PROGRAM} doctor | true"
+    assert in_bash(line).returncode == 141
+    assert in_bash(line.replace("doctor", "doctor --json")).returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "said"),
+    [
+        ("question", "1</dev/null", 2, "cannot write to stdout"),
+        ("-", "0>/dev/null", 2, "there is no prompt"),
+        ("question", "2</dev/null", 0, ""),
+    ],
+)
+def test_a_stream_opened_the_wrong_way_is_one_clear_error(
+    words: str, redirection: str, code: int, said: str, pair: Path
+) -> None:
+    Path("specdec.py").write_text(scripted()[2])
+    done = in_bash(f"{sys.executable} specdec.py run pair {words} {redirection}")
+    assert done.returncode == code and said in done.stderr.decode() and b"SPECDEC_DEBUG" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ('RuntimeError("can\'t start new thread")', "no further thread"),
+        ("MemoryError()", "not enough memory"),
+        ("OSError(12, 'Cannot allocate memory')", "not enough memory"),
+        ("RuntimeError('std::bad_alloc')", "not enough memory"),
+    ],
+)
+def test_a_system_that_gives_no_more_says_what_is_lacking(error: str, said: str, pair: Path) -> None:
+    done = run("question", setup=f"def load(path, **options): raise {error}\nengine.load = load")
+    assert done.returncode == (1 if "OSError" in error else 2)  # a full disk, an OSError, ends so too
+    assert said in done.stderr.decode() and b"ulimit" in done.stderr
