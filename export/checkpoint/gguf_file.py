@@ -254,14 +254,14 @@ def _q4_1(raw: Bytes) -> Blocks:
 def _q5_0(raw: Bytes) -> Blocks:
     """Half-precision scale, 32 fifth bits, 16 bytes of nibbles."""
     scales, fifths, data = _fields(raw, 2, 4, 16)
-    steps = _nibbles(data, 16) | np.unpackbits(fifths, axis=-1, bitorder="little") << 4
+    steps = _nibbles(data, 16) | np.unpackbits(fifths, axis=-1, bitorder="little") << np.uint8(4)
     return Blocks(steps.view(np.int8) - np.int8(16), _halves(scales), bits=8)
 
 
 def _q5_1(raw: Bytes) -> Blocks:
     """Half-precision scale and offset, 32 fifth bits, 16 bytes of nibbles."""
     scales, offsets, fifths, data = _fields(raw, 2, 2, 4, 16)
-    steps = _nibbles(data, 16) | np.unpackbits(fifths, axis=-1, bitorder="little") << 4
+    steps = _nibbles(data, 16) | np.unpackbits(fifths, axis=-1, bitorder="little") << np.uint8(4)
     return Blocks.with_offsets(steps, _halves(scales), _halves(offsets), bits=8)
 
 
@@ -281,7 +281,7 @@ def _q5_k(raw: Bytes) -> Blocks:
     """The same with fifth bits: bit i of the 32 bytes belongs to the i-th block of 32."""
     scale, offset, packed, fifths, data = _fields(raw, 2, 2, 12, 32, 128)
     fifth = fifths[..., None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1
-    steps = _nibbles(data, 32) | fifth.reshape(*fifth.shape[:2], 256) << 4
+    steps = _nibbles(data, 32) | fifth.reshape(*fifth.shape[:2], 256) << np.uint8(4)
     return _k_blocks(scale, offset, packed, steps, bits=8)
 
 

@@ -59,12 +59,13 @@ class Weights:
         """SpecdecError if a tensor is missing or has another shape than config.json implies.
 
         Matrices that `format` takes as stored keep their blocks; `copied` are the names of those read so far, and
-        `has_zeros` says whether some of them have zero points.
+        `has_blocks` says whether there are any, `has_zeros` and `lost_zeros` whether matrices with zero points were
+        kept, or were left.
         """
         self._checkpoint = checkpoint
         self._blocked = format if isinstance(format, WeightOnly) else None
         self.copied: set[str] = set()
-        self.has_zeros = False
+        self.has_blocks = self.has_zeros = self.lost_zeros = False
         self._architecture = architecture
         self._head = HEAD if HEAD in checkpoint.names() or not architecture.tied else EMBEDDING
         _check(
@@ -126,10 +127,13 @@ class Weights:
         if self._blocked is None or not isinstance(self._checkpoint, BlockCheckpoint):
             return None
         parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
-        fitting = [part for part in parts if part is not None and self._blocked.takes(part)]
+        fitted = [None if part is None else self._blocked.fitted(part) for part in parts]
+        fitting = [part for part in fitted if part is not None]
         if len(fitting) < len(parts):
+            self.lost_zeros |= any(part is not None and part.zeros is not None for part in parts)
             return None
-        self.copied.update(names)
+        self.copied.update(name for name, own, kept in zip(names, parts, fitted, strict=True) if own is kept)
+        self.has_blocks = True
         self.has_zeros |= any(part.zeros is not None for part in fitting)
         return [part.times(factor) for part in stack(fitting)]
 

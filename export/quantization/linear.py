@@ -76,6 +76,12 @@ class Blocks:
         values = (self.levels - zeros) * self.scales[..., None]
         return values.reshape(len(values), -1)[:, :inner]
 
+    def around_zero(self) -> "Blocks":
+        """8-bit blocks without zero points, their weights rounded to new levels."""
+        values = self.matrix(self.levels.size // len(self.levels)).reshape(self.levels.shape)
+        scales = column_scales(values.reshape(-1, values.shape[2])).reshape(self.scales.shape)
+        return Blocks(np.rint(values / scales[..., None]).astype(np.int8), scales, bits=8)
+
     def packed(self) -> NDArray[np.uint8]:
         """Bytes [rows, blocks, bytes] as MatMulNBits reads them; of 4 bits, the first level in the lower half."""
         unsigned = self.levels.view(np.uint8) + np.uint8(1 << (self.bits - 1))
@@ -240,9 +246,9 @@ class WeightOnly:
         packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
         return _multiply(graph, x, packed, (scales, None), (*self.grid, weight.shape[1]), name)
 
-    def takes(self, stored: Blocks) -> bool:
-        """Whether blocks that a source stores are copied into this format."""
-        return stored.grid == self.grid and stored.zeros is None
+    def fitted(self, stored: Blocks) -> Blocks | None:
+        """Blocks that a source stores as this format keeps them; None if they are rounded anew."""
+        return stored if stored.grid == self.grid and stored.zeros is None else None
 
     def copy_blocks(self, graph: Graph, x: str, stored: Sequence[Blocks], inner: int, name: str) -> str:
         """One MatMulNBits for each of the parts that the source stores, below each other: no weight is rounded."""
@@ -291,7 +297,8 @@ class AsStored(Int4):
     """gguf: the source's own blocks, whatever their size; int4 for what is not stored in blocks.
 
     Zero points between levels are copied only if `offsets`: ONNX Runtime's own kernel takes 15 to 20 times as long for
-    them as our kernels do. Otherwise such matrices are rounded anew.
+    them as our kernels do, so elsewhere such matrices are rounded anew. With 8 bits it does not take them at all, and
+    with 8 bits little is lost without them.
     """
 
     offsets: bool = True
@@ -301,9 +308,18 @@ class AsStored(Int4):
         """`gguf`."""
         return "gguf"
 
-    def takes(self, stored: Blocks) -> bool:
-        """Whether blocks that a source stores are copied into this format."""
-        return self.offsets or stored.zeros is None
+    @property
+    def otherwise(self) -> str:
+        """The name of what is not copied."""
+        return super().name
+
+    def fitted(self, stored: Blocks) -> Blocks | None:
+        """Blocks that a source stores as this format keeps them; None if they are rounded anew."""
+        if stored.zeros is None:
+            return stored
+        if stored.bits == 8:
+            return stored.around_zero()
+        return stored if self.offsets else None
 
 
 def column_scales(weight: Matrix) -> Matrix:

@@ -19,8 +19,9 @@ from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
 from specdec_onnx.export.checkpoint.gguf_file import BLOCKED, read_blocks
 from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality.report import read_report, render
-from specdec_onnx.export.quantization.linear import Blocks, quantize_blocks, stack
+from specdec_onnx.export.quantization.linear import Blocks, as_halves, quantize_blocks, stack
 from specdec_onnx.export.spec import Options
+from specdec_onnx.models.folder import read_json
 
 Matrix = NDArray[np.float32]
 TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 380, 20)]
@@ -39,8 +40,13 @@ def stored_weights(folder: Path) -> dict[str, Matrix]:
             packed, scales = tensors[node.input[1]], tensors[node.input[2]]
             if sizes["bits"] == 4:
                 packed = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:2], -1)
-            levels = packed.astype(np.float32) - (1 << (sizes["bits"] - 1))
-            found[node.output[0]] = (levels * scales.reshape(len(packed), -1, 1)).reshape(len(packed), -1)
+            zeros: Any = 1 << (sizes["bits"] - 1)
+            if len(node.input) > 3:
+                zeros = tensors[node.input[3]].reshape(len(packed), -1, 1)
+            weights = (packed.astype(np.float32) - zeros) * scales.reshape(len(packed), -1, 1)
+            found[node.output[0]] = weights.reshape(len(packed), -1)
+        elif node.op_type == "Concat" and node.input[0] in found:
+            found[node.output[0]] = np.concatenate([found[part] for part in node.input])
     return found
 
 
@@ -113,6 +119,70 @@ def test_other_grids_are_rounded_anew(tmp_path: Path, kind: str, format: str) ->
     report = read_report(export_model(file, tmp_path / "m", format=format))
     assert report["copied_tensors"] == 0
     assert "copied" not in render(report)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_gguf_takes_blocks_of_any_size(tmp_path: Path, kind: str) -> None:
+    """Zero points lose what a half loses, and of 5 bits, 8-bit levels; the model computes with the file's weights."""
+    tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind[kind])
+    folder = export_model(file, tmp_path / "m", format="gguf")
+    found = stored_weights(folder)
+    for name, values in {
+        "logits": rounded(tiny, Kind[kind], "lm_head"),
+        "layer.1.down": rounded(tiny, Kind[kind], "model.layers.1.mlp.down_proj"),
+    }.items():
+        np.testing.assert_allclose(
+            found[name], values, rtol=0, atol=np.abs(values).max() * (0.004 if kind == "Q5_1" else 0.001)
+        )
+    assert read_report(folder)["copied_tensors"] == (0 if kind == "Q5_1" else LINEARS + 1)
+    read = open_checkpoint(file)
+    floats = TinyCheckpoint(read.config, {name: read.tensor(name) for name in read.names()})
+    expected = reference_logits(read.config, floats.tensors, TOKENS)
+    logits = GraphRunner(folder).logits(TOKENS)
+    assert np.linalg.norm(logits - expected) < (0.06 if kind == "Q5_1" else 0.04) * np.linalg.norm(expected)
+
+
+def test_gguf_keeps_each_part_of_a_stack_in_its_own_kind(tmp_path: Path) -> None:
+    tiny = tiny_checkpoint("llama")
+    kinds = {"attn_v": Kind.Q8_0, "ffn_down": Kind.F16}
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0, kinds=kinds)
+    folder = export_model(file, tmp_path / "m", format="gguf")
+    own = "model.layers.1.self_attn."
+    both = [
+        rounded(tiny, Kind.Q4_0, f"{own}q_proj", f"{own}k_proj"),
+        rounded(tiny, Kind.Q8_0, f"{own}v_proj"),
+    ]
+    np.testing.assert_array_equal(stored_weights(folder)["layer.1.qkv"], np.concatenate(both))
+    report = read_report(folder)
+    assert (report["format"], report["copied_tensors"]) == ("gguf", LINEARS + 1 - 2)
+
+
+def test_without_our_kernels_zero_points_are_rounded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_KERNELS", "off")
+    kinds = {"ffn_down": Kind.Q8_0}
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind.Q4_1, kinds=kinds)
+    folder = export_model(file, tmp_path / "m", format="gguf")
+    report = read_report(folder)
+    assert report["copied_tensors"] == 2
+    assert "kernels are not available" in report["notes"][0]
+    assert "zero_points" not in read_json(folder / "specdec.json")
+
+
+def test_a_source_without_blocks_becomes_int4(tmp_path: Path) -> None:
+    report = read_report(export_model(tiny_checkpoint("llama"), tmp_path / "m", format="gguf"))
+    assert (report["format"], report["copied_tensors"]) == ("int4-32", 0)
+
+
+def test_a_block_without_steps_is_its_offset() -> None:
+    steps = np.full((1, 4, 32), 15, np.uint8)
+    scales, offsets = (np.array([values], np.float32) for values in ([0, 0, 0.5, 1e-6], [0, -3, 0, 2]))
+    blocks = Blocks.with_offsets(steps, scales, offsets, bits=4)
+    halves = as_halves(blocks.scales, blocks.zeros)
+    stored = Blocks(blocks.levels, halves[0], 4, halves[1])
+    np.testing.assert_allclose(stored.matrix(128).reshape(4, 32)[:, 0], [0, -3, 7.5, 2], rtol=1e-5)
 
 
 def test_a_trimmed_head_is_copied_too(tmp_path: Path) -> None:
