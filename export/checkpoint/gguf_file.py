@@ -280,7 +280,7 @@ def _q4_k(raw: Bytes) -> Blocks:
 def _q5_k(raw: Bytes) -> Blocks:
     """The same with fifth bits: bit i of the 32 bytes belongs to the i-th block of 32."""
     scale, offset, packed, fifths, data = _fields(raw, 2, 2, 12, 32, 128)
-    fifth = fifths[..., None, :] >> np.arange(8, dtype=np.uint8)[:, None] & 1
+    fifth = fifths[..., None, :] >> np.arange(8, dtype=np.uint8)[:, None] & np.uint8(1)
     steps = _nibbles(data, 32) | fifth.reshape(*fifth.shape[:2], 256) << np.uint8(4)
     return _k_blocks(scale, offset, packed, steps, bits=8)
 

@@ -79,7 +79,7 @@ class Blocks:
     def around_zero(self) -> "Blocks":
         """8-bit blocks without zero points, their weights rounded to new levels."""
         values = self.matrix(self.levels.size // len(self.levels)).reshape(self.levels.shape)
-        scales = column_scales(values.reshape(-1, values.shape[2])).reshape(self.scales.shape)
+        scales = column_scales(values.reshape(-1, self.levels.shape[2])).reshape(self.scales.shape)
         return Blocks(np.rint(values / scales[..., None]).astype(np.int8), scales, bits=8)
 
     def packed(self) -> NDArray[np.uint8]:
