@@ -17,11 +17,13 @@ from support.tiny import TinyCheckpoint, export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
 from specdec_onnx.export.checkpoint.gguf_file import BLOCKED, read_blocks
+from specdec_onnx.export.graph.builder import Graph, TensorFile
 from specdec_onnx.export.pipeline import export_pair
 from specdec_onnx.export.quality.report import read_report, render
-from specdec_onnx.export.quantization.linear import Blocks, as_halves, quantize_blocks, stack
+from specdec_onnx.export.quantization.linear import AsStored, Blocks, as_halves, quantize_blocks, stack
 from specdec_onnx.export.spec import Options
 from specdec_onnx.models.folder import read_json
+from specdec_onnx.runtime.model.device import Device
 
 Matrix = NDArray[np.float32]
 TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 380, 20)]
@@ -214,12 +216,37 @@ def test_every_byte_is_understood(kind: str) -> None:
     assert blocks.packed().nbytes == 64 * 512 * blocks.bits // 8
 
 
-def random_rows(kind: str) -> Any:
-    """64 stored rows of 512 weights, no number in them infinite."""
+def random_rows(kind: str, upper: int | None = None) -> Any:
+    """64 stored rows of 512 weights, no number in them infinite, scales with the byte `upper` if that is given."""
     block, size = GGML_QUANT_SIZES[Kind[kind]]
     raw = np.random.default_rng(1).integers(0, 256, (64, 512 // block, size), np.uint8)
-    raw[..., [-1 if kind == "Q6_K" else 1, 3]] &= 0x3F
+    places = [-1] if kind == "Q6_K" else [1, 3]
+    raw[..., places] = raw[..., places] & 0x3F if upper is None else upper
     return raw.reshape(64, -1)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+@pytest.mark.parametrize("kind", sorted(BLOCKED))
+def test_a_product_is_that_with_the_files_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kernels: str
+) -> None:
+    """What is lost is the rounding of the rows to 8 bits, with ONNX Runtime's kernels too."""
+    monkeypatch.setenv("SPECDEC_KERNELS", kernels)
+    raw = random_rows(kind, upper=0x1C)
+    format = AsStored(4, 32)
+    stored = format.fitted(read_blocks(raw, kind))
+    assert stored is not None
+    with TensorFile(tmp_path / "data") as data:
+        graph = Graph(data)
+        graph.input("x", np.float32, [1, "rows", 512])
+        graph.output("y", np.float32, [1, "rows", 128])
+        format.copy_blocks(graph, "x", [stored.rows(slice(0, 64)), stored], 512, "y")
+        graph.save(tmp_path / "model.onnx")
+    session, _ = Device().open(str(tmp_path / "model.onnx"), 1)
+    x = np.random.default_rng(2).standard_normal((3, 512)).astype(np.float32)
+    expected = np.tile(x @ dequantize(raw, Kind[kind]).T, (1, 2))
+    difference = session.run(None, {"x": x[None]})[0][0] - expected
+    assert np.linalg.norm(difference) < 0.012 * np.linalg.norm(expected)
 
 
 def assert_close(blocks: Blocks, expected: Matrix, loss: float) -> None:
