@@ -68,6 +68,11 @@ class GgufCheckpoint:
             return blocks
         return blocks.rows(split_halves(np.arange(stored.rows), self.config["head_dim"]))
 
+    def sample(self, name: str) -> Blocks | None:
+        """One row of these blocks, which shows their kind."""
+        stored, _ = self._find(name)
+        return read_blocks(stored.raw(0, 1), stored.type) if stored.type in BLOCKED else None
+
     def write_tokenizer(self, folder: Path) -> None:
         """Rebuild tokenizer.json and the files beside it from the metadata."""
         self.tokenizer.write(folder)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +137,17 @@ class Weights:
         self.has_blocks = True
         self.has_zeros |= any(part.zeros is not None for part in fitting)
         return [part.times(factor) for part in stack(fitting)]
+
+    @cached_property
+    def all_stored(self) -> bool:
+        """Whether the format takes every matrix as stored."""
+        checkpoint, format = self._checkpoint, self._blocked
+        if format is None or not isinstance(checkpoint, BlockCheckpoint):
+            return False
+        shapes = expected_shapes(self._architecture) | {self._head: (0, 0)}
+        matrices = [name for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING]
+        samples = map(checkpoint.sample, {*matrices, self._head})
+        return all(sample is not None and format.fitted(sample) is not None for sample in samples)
 
     def _norm(self, name: str) -> Array:
         return self._read(name) + np.float32(self._architecture.family.norm_offset)

@@ -19,6 +19,7 @@ from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
 from specdec_onnx.export.checkpoint.gguf_file import BLOCKED, read_blocks
 from specdec_onnx.export.graph.builder import Graph, TensorFile
 from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.quality.float_model import FloatModel
 from specdec_onnx.export.quality.report import read_report, render
 from specdec_onnx.export.quantization.linear import AsStored, Blocks, as_halves, quantize_blocks, stack
 from specdec_onnx.export.spec import Options
@@ -171,6 +172,19 @@ def test_without_our_kernels_zero_points_are_rounded_anew(
     assert report["copied_tensors"] == 2
     assert "kernels are not available" in report["notes"][0]
     assert "zero_points" not in read_json(folder / "specdec.json")
+
+
+@pytest.mark.parametrize(("format", "runs"), [("gguf", False), ("int4", True)])
+def test_the_float_model_runs_only_for_what_is_rounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, runs: bool
+) -> None:
+    ran = []
+    layer = FloatModel.layer
+    monkeypatch.setattr(FloatModel, "layer", lambda *args: ran.append(1) or layer(*args))
+    kinds = {"ffn_down": Kind.Q8_0}
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind.Q4_0, kinds=kinds)
+    export_model(file, tmp_path / "m", format=format)
+    assert bool(ran) == runs
 
 
 def test_a_source_without_blocks_becomes_int4(tmp_path: Path) -> None:
