@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TERMINATED = 143
 
-_FORMATS = "w8a8, int4, int8, gguf (a GGUF file's own blocks) or fp32; int4-64 sets the block size"
+_FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -39,8 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--target-format",
         metavar="F",
         default="w8a8",
-        help=f"{_FORMATS}; 'auto' measures w8a8 and int4 or gguf here and keeps the faster of those within 0.01 nats (KL to "
-        "the float model) of the better one, or one within 0.05 nats if that is 1.25 times faster (default: %(default)s)",
+        help=f"{_FORMATS}; 'gguf' copies a GGUF file's own blocks; 'auto' measures w8a8 and int4 or gguf here and "
+        "keeps the faster of those within 0.01 nats (KL to the float model) of the better one, or one within 0.05 nats "
+        "if that is 1.25 times faster (default: %(default)s)",
     )
     _add_draft_options(parser)
     add(

@@ -144,7 +144,7 @@ class Weights:
         checkpoint, format = self._checkpoint, self._blocked
         if format is None or not isinstance(checkpoint, BlockCheckpoint):
             return False
-        shapes = expected_shapes(self._architecture) | {self._head: (0, 0)}
+        shapes = expected_shapes(self._architecture)
         matrices = [name for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING]
         samples = map(checkpoint.sample, {*matrices, self._head})
         return all(sample is not None and format.fitted(sample) is not None for sample in samples)
