@@ -55,20 +55,19 @@ class FormatWriter:
         written = [self._write(index, progress) for index in range(len(self._specs))]
         progress("measuring formats", self.steps - 1, self.steps)
         token_ms = self._draft_cost_ms() if self._draft_cost_ms else 0.0
-        candidates = self._measure(token_ms)
+        candidates = self._measure(token_ms, [name for name, _, _ in written])
         best = choose_format(candidates)
         index = candidates.index(best)
         for part in sorted(self._folders[index].iterdir()):
             part.replace(self._folder / part.name)
         for folder in self._folders:
             shutil.rmtree(folder)
-        sizes, findings = written[index]
-        self.format_name = best.name
+        self.format_name, sizes, findings = written[index]
         self.findings = findings | {"formats": self._report(candidates, best, token_ms)}
         progress("measuring formats", self.steps, self.steps)
         return sizes
 
-    def _write(self, index: int, progress: Progress) -> tuple[dict[str, int], dict[str, Any]]:
+    def _write(self, index: int, progress: Progress) -> tuple[str, dict[str, int], dict[str, Any]]:
         spec, before = self._specs[index], index * self._steps_each
 
         def step(what: str, done: int, total: int) -> None:
@@ -76,20 +75,21 @@ class FormatWriter:
 
         writer = ModelWriter(self._checkpoint, self._folders[index], spec)
         writer.describe()
-        return writer.build(step), dict(writer.findings)
+        sizes = writer.build(step)
+        return writer.format_name, sizes, dict(writer.findings)
 
     @property
     def _acceptance(self) -> float:
         return WITH_DRAFT if self._draft_cost_ms else WITHOUT_DRAFT
 
-    def _measure(self, token_ms: float) -> list["Candidate"]:
+    def _measure(self, token_ms: float, names: Sequence[str]) -> list["Candidate"]:
         models = [open_model(folder) for folder in self._folders]
         architecture = read_architecture(self._checkpoint.config, models[0].context_length)
         reference = FloatModel(self._checkpoint, architecture).logits(text_tokens(models[0], _TOKENS))
         candidates = []
-        for spec, model, costs in zip(self._specs, models, steady_cost_ms(models, _WIDTHS), strict=True):
+        for name, model, costs in zip(names, models, steady_cost_ms(models, _WIDTHS), strict=True):
             speed = tokens_per_second(self._acceptance, costs, token_ms)
-            candidates.append(Candidate(spec.format.name, costs, compare(reference, model).kl_mean, speed))
+            candidates.append(Candidate(name, costs, compare(reference, model).kl_mean, speed))
         return candidates
 
     def _report(

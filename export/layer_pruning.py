@@ -280,6 +280,11 @@ class LayerSubset:
         whole = self._whole
         return whole.blocks(self._whole_name(name)) if isinstance(whole, BlockCheckpoint) else None
 
+    def sample(self, name: str) -> Blocks | None:
+        """One row of these blocks, which shows their kind."""
+        whole = self._whole
+        return whole.sample(self._whole_name(name)) if isinstance(whole, BlockCheckpoint) else None
+
     def write_tokenizer(self, folder: Path) -> None:
         """The whole model's."""
         self._whole.write_tokenizer(folder)

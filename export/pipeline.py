@@ -177,7 +177,7 @@ def _build(
         sizes = size_by_part(writer.build(step))
         entry = {"format": writer.format_name, "size_bytes": sizes, **writer.findings}
         if notes := sources[role].source.notes:
-            entry["notes"] = list(notes)
+            entry["notes"] = [*entry.get("notes", ()), *notes]
         report |= {role: entry} if role else entry
         before += writer.steps
     return report

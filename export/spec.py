@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdec_onnx.export.quantization.linear import Format, parse_format
+from specdec_onnx.runtime.kernels import kernels
 
 LayerCount = int | Literal["auto"]
 Cache = Literal["fp32", "fp16"]
@@ -17,7 +18,7 @@ TRIM = 32768
 _TARGET_BLOCK, _DRAFT_BLOCK = 32, 128
 """int4 block sizes: small for a target's quality, large for a draft's speed."""
 
-_CANDIDATES = ("w8a8", "int4")
+_CANDIDATES, _CANDIDATES_WITHOUT_KERNELS = ("w8a8", "gguf"), ("w8a8", "int4")
 """The target formats that "auto" measures."""
 
 
@@ -73,9 +74,8 @@ class Options:
     def target(self) -> ModelSpec:
         """The target's spec; SpecdecError for an unknown format."""
         auto = self.target_format == "auto"
-        formats = [
-            parse_format(name, _TARGET_BLOCK) for name in (_CANDIDATES if auto else [self.target_format])
-        ]
+        measured = _CANDIDATES if kernels().name else _CANDIDATES_WITHOUT_KERNELS
+        formats = [parse_format(name, _TARGET_BLOCK) for name in (measured if auto else [self.target_format])]
         candidates = tuple(formats) if auto else ()
         return ModelSpec(formats[0], None, self.context, self.smooth, self.graph, self.cache, candidates)
 

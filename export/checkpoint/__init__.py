@@ -92,6 +92,10 @@ class BlockCheckpoint(Checkpoint, Protocol):
         """A matrix as it is stored, rows in the order of `tensor`; None if its blocks are not of that kind."""
         ...
 
+    def sample(self, name: str) -> Blocks | None:
+        """One row of these blocks, which shows their kind."""
+        ...
+
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
     """Open a .gguf file or a folder with safetensors and config.json; SpecdecError if it is neither."""

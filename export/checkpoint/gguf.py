@@ -13,7 +13,7 @@ from specdec_onnx.export.checkpoint import SourceFiles
 from specdec_onnx.export.checkpoint.gguf_config import gguf_config
 from specdec_onnx.export.checkpoint.gguf_families import Slot, family_of, slots
 from specdec_onnx.export.checkpoint.gguf_file import (
-    PLAIN,
+    BLOCKED,
     READABLE,
     GgufFile,
     StoredTensor,
@@ -59,17 +59,19 @@ class GgufCheckpoint:
         return split_halves(values, self.config["head_dim"]) if slot.interleaved else values
 
     def blocks(self, name: str) -> Blocks | None:
-        """A matrix as the file stores it, if in plain blocks, its rotary rows in Hugging Face's order."""
+        """A matrix as the file stores it, if in blocks of integers, its rotary rows in Hugging Face's order."""
         stored, slot = self._find(name)
-        if stored.type not in PLAIN:
+        if stored.type not in BLOCKED:
             return None
         blocks = read_blocks(stored.raw(0, stored.rows), stored.type)
         if not slot.interleaved:
             return blocks
-        levels, scales = (
-            split_halves(rows, self.config["head_dim"]) for rows in (blocks.levels, blocks.scales)
-        )
-        return replace(blocks, levels=levels, scales=scales)
+        return blocks.rows(split_halves(np.arange(stored.rows), self.config["head_dim"]))
+
+    def sample(self, name: str) -> Blocks | None:
+        """One row of these blocks, which shows their kind."""
+        stored, _ = self._find(name)
+        return read_blocks(stored.raw(0, 1), stored.type) if stored.type in BLOCKED else None
 
     def write_tokenizer(self, folder: Path) -> None:
         """Rebuild tokenizer.json and the files beside it from the metadata."""

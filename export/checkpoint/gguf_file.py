@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
+from gguf.quants import Q4_K, dequantize
 from numpy.typing import NDArray
 
 from specdec_onnx.export.checkpoint import Extent, require_finished
@@ -241,31 +241,100 @@ def _code(kind: int) -> str:
 
 
 def read_blocks(raw: Bytes, kind: str) -> Blocks:
-    """Stored rows [rows, bytes] of one of the PLAIN types, exactly."""
-    return PLAIN[kind](raw)
+    """Stored rows [rows, bytes] of one of the BLOCKED types, exactly but for the quotients that zero points are."""
+    return BLOCKED[kind](raw)
 
 
 def _q4_0(raw: Bytes) -> Blocks:
-    """Half-precision scale, then 16 bytes: the lower halves are the block's first 16 levels, the upper its last."""
-    scales, data = _split_scales(raw, 16)
-    levels = np.concatenate([data & 15, data >> 4], axis=2).view(np.int8)
-    levels -= 8
-    return Blocks(levels, scales)
+    """Half-precision scale, 16 bytes of nibbles."""
+    scales, data = _fields(raw, 2, 16)
+    return Blocks(_nibbles(data, 16).view(np.int8) - np.int8(8), _halves(scales))
+
+
+def _q4_1(raw: Bytes) -> Blocks:
+    """Half-precision scale and offset, 16 bytes of nibbles."""
+    scales, offsets, data = _fields(raw, 2, 2, 16)
+    return Blocks.with_offsets(_nibbles(data, 16), _halves(scales), _halves(offsets), bits=4)
+
+
+def _q5_0(raw: Bytes) -> Blocks:
+    """Half-precision scale, 32 fifth bits, 16 bytes of nibbles."""
+    scales, fifths, data = _fields(raw, 2, 4, 16)
+    steps = _nibbles(data, 16) | np.unpackbits(fifths, axis=-1, bitorder="little") << np.uint8(4)
+    return Blocks(steps.view(np.int8) - np.int8(16), _halves(scales), bits=8)
+
+
+def _q5_1(raw: Bytes) -> Blocks:
+    """Half-precision scale and offset, 32 fifth bits, 16 bytes of nibbles."""
+    scales, offsets, fifths, data = _fields(raw, 2, 2, 4, 16)
+    steps = _nibbles(data, 16) | np.unpackbits(fifths, axis=-1, bitorder="little") << np.uint8(4)
+    return Blocks.with_offsets(steps, _halves(scales), _halves(offsets), bits=8)
 
 
 def _q8_0(raw: Bytes) -> Blocks:
     """Half-precision scale, then 32 signed bytes."""
-    scales, data = _split_scales(raw, 32)
-    return Blocks(np.ascontiguousarray(data).view(np.int8), scales, bits=8)
+    scales, data = _fields(raw, 2, 32)
+    return Blocks(np.ascontiguousarray(data).view(np.int8), _halves(scales), bits=8)
 
 
-def _split_scales(raw: Bytes, size: int) -> tuple[NDArray[np.float32], Bytes]:
-    """Scales [rows, blocks] and the `size` bytes after each."""
-    blocks = raw.reshape(len(raw), -1, 2 + size)
-    scales = np.ascontiguousarray(blocks[..., :2]).view(np.float16)[..., 0].astype(np.float32)
-    return scales, blocks[..., 2:]
+def _q4_k(raw: Bytes) -> Blocks:
+    """Eight blocks of 32, whose scales and offsets have 6 bits and a common half-precision scale each."""
+    scale, offset, packed, data = _fields(raw, 2, 2, 12, 128)
+    return _k_blocks(scale, offset, packed, _nibbles(data, 32), bits=4)
 
 
-PLAIN: Mapping[str, Callable[[Bytes], Blocks]] = {"Q4_0": _q4_0, "Q8_0": _q8_0}
-"""Types with levels around zero. Q4_1's offsets would be zero points between levels, for which ONNX Runtime's kernel is
-15 times slower; Q4_K's scales have scales themselves."""
+def _q5_k(raw: Bytes) -> Blocks:
+    """The same with fifth bits: bit i of the 32 bytes belongs to the i-th block of 32."""
+    scale, offset, packed, fifths, data = _fields(raw, 2, 2, 12, 32, 128)
+    fifth = fifths[..., None, :] >> np.arange(8, dtype=np.uint8)[:, None] & np.uint8(1)
+    steps = _nibbles(data, 32) | fifth.reshape(*fifth.shape[:2], 256) << np.uint8(4)
+    return _k_blocks(scale, offset, packed, steps, bits=8)
+
+
+def _k_blocks(scale: Bytes, offset: Bytes, packed: Bytes, steps: Bytes, bits: int) -> Blocks:
+    rows = len(steps)
+    parts = Q4_K.get_scale_min(np.ascontiguousarray(packed).reshape(-1, 12))
+    scales, offsets = (
+        (_halves(common)[..., None] * part.reshape(rows, -1, 8)).reshape(rows, -1)
+        for common, part in zip((scale, offset), parts, strict=True)
+    )
+    return Blocks.with_offsets(steps.reshape(rows, -1, 32), scales, -offsets, bits)
+
+
+def _q6_k(raw: Bytes) -> Blocks:
+    """Sixteen blocks of 16: nibbles, upper pairs of bits, 8-bit scales, and a half-precision scale for these."""
+    lower, upper, parts, scale = _fields(raw, 128, 64, 16, 2)
+    rows = len(raw)
+    pairs = upper.reshape(rows, -1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    steps = _nibbles(lower, 64).reshape(pairs.shape) | pairs << 4
+    levels = steps.reshape(rows, -1, 16).view(np.int8) - np.int8(32)
+    scales = _halves(scale)[..., None] * np.ascontiguousarray(parts).view(np.int8)
+    return Blocks(levels, scales.reshape(rows, -1), bits=8)
+
+
+def _fields(raw: Bytes, *sizes: int) -> list[Bytes]:
+    """The fields of each block, of so many bytes: [rows, blocks, bytes] each."""
+    return np.split(raw.reshape(len(raw), -1, sum(sizes)), np.cumsum(sizes)[:-1], axis=2)
+
+
+def _halves(field: Bytes) -> NDArray[np.float32]:
+    return np.ascontiguousarray(field).view(np.float16)[..., 0].astype(np.float32)
+
+
+def _nibbles(data: Bytes, run: int) -> Bytes:
+    """Of every `run` bytes first the lower halves, then the upper: [rows, blocks, 2 · bytes]."""
+    runs = data.reshape(*data.shape[:2], -1, run)
+    return np.concatenate([runs & 15, runs >> 4], axis=3).reshape(*data.shape[:2], -1)
+
+
+BLOCKED: Mapping[str, Callable[[Bytes], Blocks]] = {
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q8_0": _q8_0,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+}
+"""Types whose weights lie at equal steps within a block. Five and six bits are kept in eight."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Layer:
 
     Norms that a family does not have are None: `input_norm` and `post_norm` come before attention and feed-forward,
     `attention_norm` and `feed_forward_norm` after them, `query_norm` and `key_norm` before the rotation. `blocks`
-    holds the matrices that are copied as stored, by the names they have here.
+    holds the matrices that are copied as stored, by the names they have here, as parts below each other.
     """
 
     span: Span
@@ -43,9 +44,9 @@ class Layer:
     down: Array
     down_bias: Array | None
     feed_forward_norm: Array | None
-    blocks: Mapping[str, Blocks]
+    blocks: Mapping[str, Sequence[Blocks]]
 
-    def linear(self, kind: str) -> tuple[Array, Array | None, Blocks | None]:
+    def linear(self, kind: str) -> tuple[Array, Array | None, Sequence[Blocks] | None]:
         """Matrix, bias and stored blocks of `qkv`, `output`, `gate_up` or `down`."""
         return getattr(self, kind), getattr(self, f"{kind}_bias"), self.blocks.get(kind)
 
@@ -58,11 +59,14 @@ class Weights:
     ) -> None:
         """SpecdecError if a tensor is missing or has another shape than config.json implies.
 
-        Matrices stored on the grid of `format` keep their blocks; `copied` are the names of those read so far.
+        Matrices that `format` takes as stored keep their blocks; `copied` are the names of those read so far, and
+        `has_blocks` says whether there are any, `has_zeros` and `lost_zeros` whether matrices with zero points were
+        kept, or were left.
         """
         self._checkpoint = checkpoint
-        self._grid = format.grid if isinstance(format, WeightOnly) else None
+        self._blocked = format if isinstance(format, WeightOnly) else None
         self.copied: set[str] = set()
+        self.has_blocks = self.has_zeros = self.lost_zeros = False
         self._architecture = architecture
         self._head = HEAD if HEAD in checkpoint.names() or not architecture.tied else EMBEDDING
         _check(
@@ -82,7 +86,7 @@ class Weights:
         """Float32 [vocabulary, hidden]: the checkpoint's own head if it stores one, else the tied embedding."""
         return _times(self._read(self._head), self._architecture.scales.logits)
 
-    def head_blocks(self) -> Blocks | None:
+    def head_blocks(self) -> Sequence[Blocks] | None:
         """The head as it is stored, if it is copied."""
         return self._blocks([self._head.removesuffix(".weight")], self._architecture.scales.logits)
 
@@ -115,20 +119,35 @@ class Weights:
             ),
         )
 
-    def _layer_blocks(self, **linears: tuple[Sequence[str], float]) -> dict[str, Blocks]:
+    def _layer_blocks(self, **linears: tuple[Sequence[str], float]) -> dict[str, Sequence[Blocks]]:
         stored = {kind: self._blocks(names, factor) for kind, (names, factor) in linears.items()}
         return {kind: blocks for kind, blocks in stored.items() if blocks is not None}
 
-    def _blocks(self, names: Sequence[str], factor: float) -> Blocks | None:
-        """Matrices below each other, if all of them are stored on the format's grid."""
-        if self._grid is None or not isinstance(self._checkpoint, BlockCheckpoint):
+    def _blocks(self, names: Sequence[str], factor: float) -> Sequence[Blocks] | None:
+        """Matrices below each other, if the format takes all of them as stored."""
+        if self._blocked is None or not isinstance(self._checkpoint, BlockCheckpoint):
             return None
         parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
-        fitting = [part for part in parts if part is not None and part.grid == self._grid]
+        fitted = [None if part is None else self._blocked.fitted(part) for part in parts]
+        fitting = [part for part in fitted if part is not None]
         if len(fitting) < len(parts):
+            self.lost_zeros |= any(part is not None and part.zeros is not None for part in parts)
             return None
-        self.copied.update(names)
-        return stack(fitting).times(factor)
+        self.copied.update(name for name, own, kept in zip(names, parts, fitted, strict=True) if own is kept)
+        self.has_blocks = True
+        self.has_zeros |= any(part.zeros is not None for part in fitting)
+        return [part.times(factor) for part in stack(fitting)]
+
+    @cached_property
+    def all_stored(self) -> bool:
+        """Whether the format takes every matrix as stored."""
+        checkpoint, format = self._checkpoint, self._blocked
+        if format is None or not isinstance(checkpoint, BlockCheckpoint):
+            return False
+        shapes = expected_shapes(self._architecture)
+        matrices = [name for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING]
+        samples = map(checkpoint.sample, {*matrices, self._head})
+        return all(sample is not None and format.fitted(sample) is not None for sample in samples)
 
     def _norm(self, name: str) -> Array:
         return self._read(name) + np.float32(self._architecture.family.norm_offset)

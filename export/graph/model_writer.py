@@ -16,7 +16,7 @@ from specdec_onnx.export.graph.half_cache import halve_cache
 from specdec_onnx.export.graph.transformer import GRAPH_FILE, Recipe, write_graph
 from specdec_onnx.export.graph.vocabulary import Trimming, trim
 from specdec_onnx.export.quantization.calibration import CalibratedWeights, segments, summary
-from specdec_onnx.export.quantization.linear import Calibrated
+from specdec_onnx.export.quantization.linear import AsStored, Calibrated
 from specdec_onnx.export.spec import ModelSpec
 from specdec_onnx.export.staging import write_json
 from specdec_onnx.models.errors import SpecdecError
@@ -24,6 +24,11 @@ from specdec_onnx.models.folder import ModelFolder, open_model
 from specdec_onnx.models.progress import Progress
 
 _TOOLS = ("specdec-onnx", "onnx", "onnxruntime", "numpy")
+
+_ROUNDED_ANEW = (
+    "Blocks with zero points were rounded anew, as int4: specdec's kernels are not available here, "
+    "and ONNX Runtime's take 15 times as long for them."
+)
 
 _OWN_KEYS = ("rope_freq_factors",)
 """Keys of a checkpoint's config that Hugging Face's config.json does not have."""
@@ -54,6 +59,8 @@ class ModelWriter:
         recipe = Recipe(self.spec.format, self._positions, trimming)
         (self.folder / "onnx").mkdir()
         sizes = write_graph(self.folder / "onnx", self._weights, self.architecture, recipe, progress)
+        if isinstance(self.spec.format, AsStored) and not self._weights.has_blocks:
+            self.format_name = self.spec.format.otherwise
         write_json(self.folder / "specdec.json", self._facts(trimming))
         if self.spec.cache == "fp16":
             halve_cache(self.folder)
@@ -63,8 +70,14 @@ class ModelWriter:
 
     @property
     def findings(self) -> Mapping[str, Any]:
-        """How many of the source's tensors were copied as stored, and what calibration found."""
-        return {"copied_tensors": len(self._weights.copied), **self._calibration()}
+        """How many of the source's tensors were copied as stored, what calibration found, and what to know."""
+        notes = {"notes": [_ROUNDED_ANEW]} if self._is_rounded_anew else {}
+        return {"copied_tensors": len(self._weights.copied), **self._calibration(), **notes}
+
+    @property
+    def _is_rounded_anew(self) -> bool:
+        format = self.spec.format
+        return isinstance(format, AsStored) and not format.offsets and self._weights.lost_zeros
 
     def kept_ids(self) -> NDArray[np.int64] | None:
         """The ids that the head scores, None for all; `describe` comes first."""
@@ -87,6 +100,8 @@ class ModelWriter:
     def _facts(self, trimming: Trimming | None) -> dict[str, Any]:
         facts = model_facts(self.checkpoint.source, self.format_name, _TOOLS)
         facts |= {"context_length": self._positions, **self._calibration()}
+        if self._weights.has_zeros:
+            facts["zero_points"] = "float"
         if trimming is not None:
             facts["trimmed_vocabulary"] = [list(bounds) for bounds in trimming.ranges]
         return facts

@@ -93,7 +93,7 @@ class _DecoderBuilder:
             self.layers.logits(normed, rows, self.recipe.format, "logits", stored)
             return
         ids = trimming.ids()
-        stored = stored.rows(ids) if stored is not None else None
+        stored = [part.rows(ids) for part in stored] if stored is not None else None
         self.graph.output("trimmed_logits", np.float32, [1, "logits_length", trimming.size])
         self.layers.logits(normed, rows[ids], self.recipe.format, "trimmed_logits", stored)
         pad_logits(self.graph, trimming, self.architecture.vocabulary)
@@ -131,7 +131,9 @@ class LayerBuilder:
         )
         return name, outputs[3]
 
-    def logits(self, x: str, head: Matrix, format: Format, name: str, stored: Blocks | None = None) -> str:
+    def logits(
+        self, x: str, head: Matrix, format: Format, name: str, stored: Sequence[Blocks] | None = None
+    ) -> str:
         """Scores of the rows of `head`, bounded where the family does that."""
         cap = self.architecture.scales.logits_cap
         if not cap:
@@ -219,7 +221,9 @@ class LayerBuilder:
         product = self._product(x, weight, self.format, f"{name}.unbiased", stored)
         return self.graph.node("Add", [product, self.graph.constant(f"{name}.bias", bias)], name)
 
-    def _product(self, x: str, weight: Matrix, format: Format, name: str, stored: Blocks | None) -> str:
+    def _product(
+        self, x: str, weight: Matrix, format: Format, name: str, stored: Sequence[Blocks] | None
+    ) -> str:
         """x · weightᵀ, with the source's own blocks if the format takes them."""
         if stored is not None and isinstance(format, WeightOnly):
             return format.copy_blocks(self.graph, x, stored, weight.shape[1], name)

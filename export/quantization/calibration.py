@@ -39,8 +39,8 @@ _HEADS = ("logits", "logits.unbounded", "trimmed_logits", "trimmed_logits.unboun
 class CalibratedWeights(Weights):
     """A checkpoint's weights, smoothed as they are read in this order: embedding, layers, final norm, head.
 
-    The float model runs along, one layer at a time, so every layer is fitted to the activations of the unquantized
-    model. Scales are folded into what feeds a layer: its norm, the value projection, or the gated product.
+    The float model runs along, one layer at a time, unless all matrices are copied as stored. So every layer is
+    fitted to the activations of the unquantized model. Scales are folded into what feeds a layer: its norm, the value projection, or the gated product.
     """
 
     def __init__(
@@ -71,8 +71,7 @@ class CalibratedWeights(Weights):
         if index != len(self.choices) // len(_KINDS) or not self._x.size:
             raise ValueError("layers are read in order, after the embedding")
         layer, name = super().layer(index), f"layer.{index}"
-        self._x, self._residual, read = self._model.layer(layer, self._x, self._residual)
-        rows = {kind: values.reshape(-1, values.shape[-1]) for kind, values in read.items()}
+        rows = {} if self.all_stored else self._run(layer)
         if not self._is_copied(layer, name, "qkv"):
             layer.input_norm = self._normed(f"{name}.qkv", rows["qkv"], layer.input_norm, layer.qkv)
         if not self._is_copied(layer, name, "gate_up"):
@@ -82,6 +81,11 @@ class CalibratedWeights(Weights):
         if not self._is_copied(layer, name, "down"):
             self._product(layer, rows["down"], name)
         return layer
+
+    def _run(self, layer: Layer) -> dict[str, Array]:
+        """Run a layer of the float model; the rows that each of its matrices reads."""
+        self._x, self._residual, read = self._model.layer(layer, self._x, self._residual)
+        return {kind: values.reshape(-1, values.shape[-1]) for kind, values in read.items()}
 
     def _is_copied(self, layer: Layer, name: str, kind: str) -> bool:
         """Whether the layer's matrix is copied as stored; if so, that is noted."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnxruntime.capi import _pybind_state as native
 
 from specdec_onnx.export.graph.builder import MICROSOFT, Graph
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.kernels import kernels
 
 Matrix = NDArray[np.float32]
 
@@ -25,17 +27,33 @@ _LOW, _HIGH = -8, 7
 _STRETCHES = (1.0, 0.8, 0.86, 0.92, 1.06, 1.12)
 """Scales tried, as shares of the one that makes the largest weight of a block exact; that one wins a tie."""
 
+_MOST_ZERO = 1 << 15
+"""Zero points end here, within the range of halves: a block so far from zero, for its step, is a constant."""
+
 _STRIPE_BYTES = 32 << 20
 _SIDE = 64
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A matrix in blocks along its rows: int8 levels [rows, blocks, block] of 4 or 8 bits, scales [rows, blocks]."""
+    """A matrix in blocks along its rows: int8 levels [rows, blocks, block] of 4 or 8 bits, scales [rows, blocks].
+
+    `zeros` [rows, blocks] are the places of zero, between levels too, counted from the lowest level as in MatMulNBits;
+    without them, level 0 is zero.
+    """
 
     levels: NDArray[np.int8]
     scales: Matrix
     bits: int = 4
+    zeros: Matrix | None = None
+
+    @classmethod
+    def with_offsets(cls, steps: NDArray[np.uint8], scales: Matrix, offsets: Matrix, bits: int) -> "Blocks":
+        """The weights step · scale + offset, with steps from 0 on."""
+        constant = np.abs(offsets) >= _MOST_ZERO * np.abs(scales)
+        scales = np.where(constant, np.where(offsets == 0, 1, offsets), scales).astype(np.float32)
+        steps = np.where(constant[..., None], 0, steps).astype(np.uint8) - np.uint8(1 << (bits - 1))
+        return cls(steps.view(np.int8), scales, bits, -offsets / scales)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -44,7 +62,8 @@ class Blocks:
 
     def rows(self, chosen: slice | NDArray[np.int64]) -> "Blocks":
         """Some of the rows."""
-        return replace(self, levels=self.levels[chosen], scales=self.scales[chosen])
+        zeros = None if self.zeros is None else self.zeros[chosen]
+        return replace(self, levels=self.levels[chosen], scales=self.scales[chosen], zeros=zeros)
 
     def times(self, factor: float) -> "Blocks":
         """All weights multiplied; the levels stay."""
@@ -52,8 +71,16 @@ class Blocks:
 
     def matrix(self, inner: int) -> Matrix:
         """The weights, float32 [rows, inner]."""
-        values = self.levels * self.scales[..., None]
+        lowest = np.float32(-1 << (self.bits - 1))
+        zeros = np.float32(0) if self.zeros is None else self.zeros[..., None] + lowest
+        values = (self.levels - zeros) * self.scales[..., None]
         return values.reshape(len(values), -1)[:, :inner]
+
+    def around_zero(self) -> "Blocks":
+        """8-bit blocks without zero points, their weights rounded to new levels."""
+        values = self.matrix(self.levels.size // len(self.levels)).reshape(self.levels.shape)
+        scales = column_scales(values.reshape(-1, self.levels.shape[2])).reshape(self.scales.shape)
+        return Blocks(np.rint(values / scales[..., None]).astype(np.int8), scales, bits=8)
 
     def packed(self) -> NDArray[np.uint8]:
         """Bytes [rows, blocks, bytes] as MatMulNBits reads them; of 4 bits, the first level in the lower half."""
@@ -63,12 +90,21 @@ class Blocks:
         return unsigned[..., 0::2] | np.left_shift(unsigned[..., 1::2], np.uint8(4))
 
 
-def stack(parts: Sequence[Blocks]) -> Blocks:
-    """Matrices of one grid below each other."""
+def stack(parts: Sequence[Blocks]) -> list[Blocks]:
+    """Matrices below each other; neighbours of one kind become one."""
+    return [_join(list(alike)) for _, alike in groupby(parts, lambda part: (part.grid, part.zeros is None))]
+
+
+def _join(parts: Sequence[Blocks]) -> Blocks:
     if len(parts) == 1:
         return parts[0]
-    levels, scales = ([getattr(part, name) for part in parts] for name in ("levels", "scales"))
-    return Blocks(np.concatenate(levels), np.concatenate(scales), parts[0].bits)
+    zeros = [part.zeros for part in parts if part.zeros is not None]
+    return Blocks(
+        np.concatenate([part.levels for part in parts]),
+        np.concatenate([part.scales for part in parts]),
+        parts[0].bits,
+        np.concatenate(zeros) if zeros else None,
+    )
 
 
 class Format(Protocol):
@@ -208,23 +244,18 @@ class WeightOnly:
         """One MatMulNBits over newly quantized blocks."""
         scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
         packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
-        return self._multiply(graph, x, packed, scales, weight.shape[1], name)
+        return _multiply(graph, x, packed, (scales, None), (*self.grid, weight.shape[1]), name)
 
-    def copy_blocks(self, graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
-        """One MatMulNBits over blocks that the source stores on this grid: nothing is rounded."""
-        stripes = _stripes(len(stored.levels), inner)
-        packed = (stored.rows(rows).packed() for rows in stripes)
-        return self._multiply(graph, x, packed, stored.scales, inner, name)
+    def fitted(self, stored: Blocks) -> Blocks | None:
+        """Blocks that a source stores as this format keeps them; None if they are rounded anew."""
+        return stored if stored.grid == self.grid and stored.zeros is None else None
 
-    def _multiply(
-        self, graph: Graph, x: str, packed: Iterator[NDArray[np.uint8]], scales: Matrix, inner: int, name: str
-    ) -> str:
-        """The node, which computes in int8 (accuracy level 4); `scales` are complete after `packed` is read."""
-        out, blocks = scales.shape
-        weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, self.block * self.bits // 8), packed)
-        operands = [x, weight, graph.constant(f"{name}.scale", scales)]
-        sizes = {"K": inner, "N": out, "bits": self.bits, "block_size": self.block, "accuracy_level": 4}
-        return graph.node("MatMulNBits", operands, name, domain=MICROSOFT, **sizes)
+    def copy_blocks(self, graph: Graph, x: str, stored: Sequence[Blocks], inner: int, name: str) -> str:
+        """One MatMulNBits for each of the parts that the source stores, below each other: no weight is rounded."""
+        if len(stored) == 1:
+            return _copy(graph, x, stored[0], inner, name)
+        parts = [_copy(graph, x, part, inner, f"{name}.{index}") for index, part in enumerate(stored)]
+        return graph.node("Concat", parts, name, axis=-1)
 
     def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
         """Packed bytes [rows, blocks, bytes] of some rows of layer `name`; fills `scales` [rows, blocks]."""
@@ -261,6 +292,36 @@ class Int4(WeightOnly):
         return x @ quantize_blocks(weight, self.block, importance).matrix(weight.shape[1]).T
 
 
+@dataclass(frozen=True)
+class AsStored(Int4):
+    """gguf: the source's own blocks, whatever their size; int4 for what is not stored in blocks.
+
+    Zero points between levels are copied only if `offsets`: ONNX Runtime's own kernel takes 15 to 20 times as long for
+    them as our kernels do, so elsewhere such matrices are rounded anew. With 8 bits it does not take them at all, and
+    with 8 bits little is lost without them.
+    """
+
+    offsets: bool = True
+
+    @property
+    def name(self) -> str:
+        """`gguf`."""
+        return "gguf"
+
+    @property
+    def otherwise(self) -> str:
+        """The name of what is not copied."""
+        return super().name
+
+    def fitted(self, stored: Blocks) -> Blocks | None:
+        """Blocks that a source stores as this format keeps them; None if they are rounded anew."""
+        if stored.zeros is None:
+            return stored
+        if stored.bits == 8:
+            return stored.around_zero()
+        return stored if self.offsets else None
+
+
 def column_scales(weight: Matrix) -> Matrix:
     """Step of each output column's int8 grid: float32 [out], 1 for a column of zeros."""
     peaks = np.maximum(weight.max(axis=1), -weight.min(axis=1))
@@ -268,16 +329,18 @@ def column_scales(weight: Matrix) -> Matrix:
 
 
 def parse_format(text: str, block: int = 32) -> Format:
-    """fp32, w8a8, int8[-BLOCK] or int4[-BLOCK], whose default is `block`; SpecdecError for anything else."""
+    """fp32, w8a8, gguf, int8[-BLOCK] or int4[-BLOCK], whose default is `block`; SpecdecError for anything else."""
     if text == "fp32":
         return Float32()
     if text == "w8a8":
         return RowwiseInt8(signed=not signed_weights_saturate())
+    if text == "gguf":
+        return AsStored(4, 32, offsets=bool(kernels().name))
     match = re.fullmatch(r"int([48])(?:-(16|32|64|128|256))?", text)
     if match is None:
         raise SpecdecError(
             f"unknown format {text!r}",
-            fix="use w8a8, int4, int8 or fp32; int4-64 sets the block size (16 to 256)",
+            fix="use w8a8, int4, int8, gguf or fp32; int4-64 sets the block size (16 to 256)",
         )
     if match[1] == "4":
         return Int4(4, int(match[2] or block))
@@ -309,6 +372,49 @@ def quantize_blocks(weight: Matrix, block: int, importance: Matrix | None = None
         most[better] = (along * along / length)[better]
     scales[scales == 0] = 1
     return Blocks(levels.astype(np.int8), scales)
+
+
+def _copy(graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
+    packed = (stored.rows(rows).packed() for rows in _stripes(len(stored.levels), inner))
+    return _multiply(graph, x, packed, (stored.scales, stored.zeros), (*stored.grid, inner), name)
+
+
+def _multiply(
+    graph: Graph,
+    x: str,
+    packed: Iterator[NDArray[np.uint8]],
+    numbers: tuple[Matrix, Matrix | None],
+    sizes: tuple[int, int, int],
+    name: str,
+) -> str:
+    """The node, which computes in int8 (accuracy level 4).
+
+    `numbers` are scales, complete after `packed` is read, and zero points; `sizes` are bits, block and length of a row.
+    """
+    (bits, block, inner), (out, blocks) = sizes, numbers[0].shape
+    weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, block * bits // 8), packed)
+    scales, zeros = as_halves(*numbers)
+    operands = [x, weight, graph.constant(f"{name}.scale", scales)]
+    if zeros is not None:
+        operands.append(graph.constant(f"{name}.zero", zeros))
+    attributes = {"K": inner, "N": out, "bits": bits, "block_size": block, "accuracy_level": 4}
+    return graph.node("MatMulNBits", operands, name, domain=MICROSOFT, **attributes)
+
+
+def as_halves(scales: Matrix, zeros: Matrix | None = None) -> tuple[Matrix, Matrix | None]:
+    """Scales and zero points [rows, blocks] rounded to halves, which our kernels read in half the bytes.
+
+    They stay as they are where more would be lost than 1/2048 of the largest scale in a row.
+    """
+    with np.errstate(over="ignore"):
+        rounded = scales.astype(np.float16).astype(np.float32)
+    largest = np.abs(scales).max(axis=1, keepdims=True)
+    if (np.abs(rounded - scales) > largest / 2048).any():
+        return scales, zeros
+    if zeros is None:
+        return rounded, None
+    rounded[rounded == 0] = np.finfo(np.float16).smallest_subnormal
+    return rounded, (zeros * scales / rounded).astype(np.float16).astype(np.float32)
 
 
 def _split(rows: Matrix, block: int) -> Matrix:

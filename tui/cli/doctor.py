@@ -88,6 +88,7 @@ def _model(model: ModelFolder, decoder: Decoder) -> dict[str, Any]:
         "nodes": decoder.placement(),
         "device": decoder.device.name,
         "kernels": str(decoder.kernels),
+        "slow_zero_points": model.facts.get("zero_points") == "float" and not decoder.kernels.name,
         "fallbacks": decoder.fallbacks(),
     }
 
@@ -173,6 +174,8 @@ def _models(models: Mapping[str, Mapping[str, Any]], kernels: str) -> Table:
             nodes = f"{nodes} (the device lacks {missing})"
         if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
             nodes = f"{nodes}; int4 kernels: {model['kernels']}"
+        if model.get("slow_zero_points"):
+            nodes = f"{nodes}; [yellow]many times slower without specdec's kernels[/]: export it here as int4 or w8a8"
         table.add_row(
             role,
             str(model["format"] or "–"),

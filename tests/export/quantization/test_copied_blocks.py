@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
@@ -15,11 +16,15 @@ from support.reference import reference_logits
 from support.tiny import TinyCheckpoint, export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
-from specdec_onnx.export.checkpoint.gguf_file import PLAIN, read_blocks
+from specdec_onnx.export.checkpoint.gguf_file import BLOCKED, read_blocks
+from specdec_onnx.export.graph.builder import Graph, TensorFile
 from specdec_onnx.export.pipeline import export_pair
+from specdec_onnx.export.quality.float_model import FloatModel
 from specdec_onnx.export.quality.report import read_report, render
-from specdec_onnx.export.quantization.linear import Blocks, quantize_blocks, stack
+from specdec_onnx.export.quantization.linear import AsStored, Blocks, as_halves, quantize_blocks, stack
 from specdec_onnx.export.spec import Options
+from specdec_onnx.models.folder import read_json
+from specdec_onnx.runtime.model.device import Device
 
 Matrix = NDArray[np.float32]
 TOKENS = [int(token) for token in np.random.default_rng(4).integers(0, 380, 20)]
@@ -38,8 +43,13 @@ def stored_weights(folder: Path) -> dict[str, Matrix]:
             packed, scales = tensors[node.input[1]], tensors[node.input[2]]
             if sizes["bits"] == 4:
                 packed = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:2], -1)
-            levels = packed.astype(np.float32) - (1 << (sizes["bits"] - 1))
-            found[node.output[0]] = (levels * scales.reshape(len(packed), -1, 1)).reshape(len(packed), -1)
+            zeros: Any = 1 << (sizes["bits"] - 1)
+            if len(node.input) > 3:
+                zeros = tensors[node.input[3]].reshape(len(packed), -1, 1)
+            weights = (packed.astype(np.float32) - zeros) * scales.reshape(len(packed), -1, 1)
+            found[node.output[0]] = weights.reshape(len(packed), -1)
+        elif node.op_type == "Concat" and node.input[0] in found:
+            found[node.output[0]] = np.concatenate([found[part] for part in node.input])
     return found
 
 
@@ -114,6 +124,83 @@ def test_other_grids_are_rounded_anew(tmp_path: Path, kind: str, format: str) ->
     assert "copied" not in render(report)
 
 
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+def test_gguf_takes_blocks_of_any_size(tmp_path: Path, kind: str) -> None:
+    """Zero points lose what a half loses, and of 5 bits, 8-bit levels; the model computes with the file's weights."""
+    tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind[kind])
+    folder = export_model(file, tmp_path / "m", format="gguf")
+    found = stored_weights(folder)
+    for name, values in {
+        "logits": rounded(tiny, Kind[kind], "lm_head"),
+        "layer.1.down": rounded(tiny, Kind[kind], "model.layers.1.mlp.down_proj"),
+    }.items():
+        np.testing.assert_allclose(
+            found[name], values, rtol=0, atol=np.abs(values).max() * (0.004 if kind == "Q5_1" else 0.001)
+        )
+    assert read_report(folder)["copied_tensors"] == (0 if kind == "Q5_1" else LINEARS + 1)
+    read = open_checkpoint(file)
+    floats = TinyCheckpoint(read.config, {name: read.tensor(name) for name in read.names()})
+    expected = reference_logits(read.config, floats.tensors, TOKENS)
+    logits = GraphRunner(folder).logits(TOKENS)
+    assert np.linalg.norm(logits - expected) < (0.06 if kind == "Q5_1" else 0.04) * np.linalg.norm(expected)
+
+
+def test_gguf_keeps_each_part_of_a_stack_in_its_own_kind(tmp_path: Path) -> None:
+    tiny = tiny_checkpoint("llama")
+    kinds = {"attn_v": Kind.Q8_0, "ffn_down": Kind.F16}
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0, kinds=kinds)
+    folder = export_model(file, tmp_path / "m", format="gguf")
+    own = "model.layers.1.self_attn."
+    both = [
+        rounded(tiny, Kind.Q4_0, f"{own}q_proj", f"{own}k_proj"),
+        rounded(tiny, Kind.Q8_0, f"{own}v_proj"),
+    ]
+    np.testing.assert_array_equal(stored_weights(folder)["layer.1.qkv"], np.concatenate(both))
+    report = read_report(folder)
+    assert (report["format"], report["copied_tensors"]) == ("gguf", LINEARS + 1 - 2)
+
+
+def test_without_our_kernels_zero_points_are_rounded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_KERNELS", "off")
+    kinds = {"ffn_down": Kind.Q8_0}
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind.Q4_1, kinds=kinds)
+    folder = export_model(file, tmp_path / "m", format="gguf")
+    report = read_report(folder)
+    assert report["copied_tensors"] == 2
+    assert "kernels are not available" in report["notes"][0]
+    assert "zero_points" not in read_json(folder / "specdec.json")
+
+
+@pytest.mark.parametrize(("format", "runs"), [("gguf", False), ("int4", True)])
+def test_the_float_model_runs_only_for_what_is_rounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, runs: bool
+) -> None:
+    ran = []
+    layer = FloatModel.layer
+    monkeypatch.setattr(FloatModel, "layer", lambda *args: ran.append(1) or layer(*args))
+    kinds = {"ffn_down": Kind.Q8_0}
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=Kind.Q4_0, kinds=kinds)
+    export_model(file, tmp_path / "m", format=format)
+    assert bool(ran) == runs
+
+
+def test_a_source_without_blocks_becomes_int4(tmp_path: Path) -> None:
+    report = read_report(export_model(tiny_checkpoint("llama"), tmp_path / "m", format="gguf"))
+    assert (report["format"], report["copied_tensors"]) == ("int4-32", 0)
+
+
+def test_a_block_without_steps_is_its_offset() -> None:
+    steps = np.full((1, 4, 32), 15, np.uint8)
+    scales, offsets = (np.array([values], np.float32) for values in ([0, 0, 0.5, 1e-6], [0, -3, 0, 2]))
+    blocks = Blocks.with_offsets(steps, scales, offsets, bits=4)
+    halves = as_halves(blocks.scales, blocks.zeros)
+    stored = Blocks(blocks.levels, halves[0], 4, halves[1])
+    np.testing.assert_allclose(stored.matrix(128).reshape(4, 32)[:, 0], [0, -3, 7.5, 2], rtol=1e-5)
+
+
 def test_a_trimmed_head_is_copied_too(tmp_path: Path) -> None:
     tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
     file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0)
@@ -132,21 +219,63 @@ def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
         assert (first / name).read_bytes() == (second / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", sorted(PLAIN))
+@pytest.mark.parametrize("kind", sorted(BLOCKED))
 def test_every_byte_is_understood(kind: str) -> None:
-    raw: Any = np.random.default_rng(1).integers(0, 256, (64, 4, 18 if kind == "Q4_0" else 34), np.uint8)
-    raw[..., 1] &= 0x3F  # no scale is infinite
-    raw = raw.reshape(64, -1)
-    blocks = read_blocks(raw, kind)
-    np.testing.assert_array_equal(blocks.matrix(128), dequantize(raw, Kind[kind]))
-    assert blocks.packed().nbytes == 64 * 128 * blocks.bits // 8
+    raw = random_rows(kind)
+    blocks, expected = read_blocks(raw, kind), dequantize(raw, Kind[kind])
+    if blocks.zeros is None:
+        np.testing.assert_array_equal(blocks.matrix(512), expected)
+    else:
+        assert_close(blocks, expected, 2**-10)  # at most, where a block is taken as constant
+    assert blocks.packed().nbytes == 64 * 512 * blocks.bits // 8
+
+
+def random_rows(kind: str, upper: int | None = None) -> Any:
+    """64 stored rows of 512 weights, no number in them infinite, scales with the byte `upper` if that is given."""
+    block, size = GGML_QUANT_SIZES[Kind[kind]]
+    raw = np.random.default_rng(1).integers(0, 256, (64, 512 // block, size), np.uint8)
+    places = [-1] if kind == "Q6_K" else [1, 3]
+    raw[..., places] = raw[..., places] & 0x3F if upper is None else upper
+    return raw.reshape(64, -1)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+@pytest.mark.parametrize("kind", sorted(BLOCKED))
+def test_a_product_is_that_with_the_files_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, kernels: str
+) -> None:
+    """What is lost is the rounding of the rows to 8 bits, with ONNX Runtime's kernels too."""
+    monkeypatch.setenv("SPECDEC_KERNELS", kernels)
+    raw = random_rows(kind, upper=0x1C)
+    format = AsStored(4, 32)
+    stored = format.fitted(read_blocks(raw, kind))
+    assert stored is not None
+    with TensorFile(tmp_path / "data") as data:
+        graph = Graph(data)
+        graph.input("x", np.float32, [1, "rows", 512])
+        graph.output("y", np.float32, [1, "rows", 128])
+        format.copy_blocks(graph, "x", [stored.rows(slice(0, 64)), stored], 512, "y")
+        graph.save(tmp_path / "model.onnx")
+    session, _ = Device().open(str(tmp_path / "model.onnx"), 1)
+    x = np.random.default_rng(2).standard_normal((3, 512)).astype(np.float32)
+    expected = np.tile(x @ dequantize(raw, Kind[kind]).T, (1, 2))
+    difference = session.run(None, {"x": x[None]})[0][0] - expected
+    assert np.linalg.norm(difference) < 0.012 * np.linalg.norm(expected)
+
+
+def assert_close(blocks: Blocks, expected: Matrix, loss: float) -> None:
+    """Within a share of each block's largest weight or step."""
+    apart = expected.reshape(*blocks.levels.shape)
+    sizes = np.maximum(np.abs(apart).max(axis=2), np.abs(blocks.scales))
+    differences = np.abs(blocks.matrix(512).reshape(apart.shape) - apart).max(axis=2)
+    assert (differences <= loss * sizes).all()
 
 
 def test_blocks_are_cut_stacked_and_scaled() -> None:
     weight = np.random.default_rng(2).standard_normal((6, 64)).astype(np.float32)
     whole = quantize_blocks(weight, 32)
     halves: list[Blocks] = [whole.rows(slice(0, 3)), whole.rows(np.array([3, 4, 5]))]
-    np.testing.assert_array_equal(stack(halves).packed(), whole.packed())
+    np.testing.assert_array_equal(stack(halves)[0].packed(), whole.packed())
     np.testing.assert_array_equal(whole.times(0.5).matrix(64), whole.matrix(64) / 2)
 
 

@@ -3,12 +3,19 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
 from specdec_onnx.export.graph.builder import Graph, TensorFile
-from specdec_onnx.export.quantization.linear import Format, RowwiseInt8, column_scales, parse_format
+from specdec_onnx.export.quantization.linear import (
+    Format,
+    RowwiseInt8,
+    as_halves,
+    column_scales,
+    parse_format,
+)
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.model.device import session_options
 
@@ -112,3 +119,23 @@ def test_formats_are_named_as_people_write_them() -> None:
 def test_an_unknown_format_is_refused(text: str) -> None:
     with pytest.raises(SpecdecError, match="unknown format"):
         parse_format(text)
+
+
+@pytest.mark.parametrize("format", ["int4", "int8", "int4-128"])
+def test_scales_of_blocks_are_halves(tmp_path: Path, format: str) -> None:
+    """Our kernels read halves, which take half the bytes."""
+    multiply(tmp_path, parse_format(format), random(1, 2, 256), random(2, 48, 256))
+    tensors = {one.name: one for one in onnx.load(tmp_path / "linear.onnx").graph.initializer}
+    scales = onnx.numpy_helper.to_array(tensors["y.scale"])
+    np.testing.assert_array_equal(scales.astype(np.float16), scales)
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e6])
+def test_scales_out_of_a_halfs_range_stay_floats(size: float) -> None:
+    scales = (np.random.default_rng(3).uniform(0.5, 1, (3, 4)) * size).astype(np.float32)
+    np.testing.assert_array_equal(as_halves(scales)[0], scales)
+
+
+def test_a_tiny_scale_beside_large_ones_does_not_keep_the_matrix_in_floats() -> None:
+    scales = np.array([[1e-9, 1.2345]], np.float32)
+    np.testing.assert_allclose(as_halves(scales)[0], scales, rtol=0, atol=1.2345 / 2048)

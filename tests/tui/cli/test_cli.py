@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.tiny import export_tiny
+from gguf import GGMLQuantizationType
+from support.gguf_files import write_gguf
+from support.tiny import export_model, export_tiny, tiny_checkpoint
 
 from specdec_onnx import __version__
 from specdec_onnx.models.errors import SpecdecError
@@ -169,6 +171,17 @@ def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert all(text in said for text in ("[/x]", "[/red]", "no [y]", "a[directml]"))
     assert not set("\x1b\x9b") & set(said)
+
+
+def test_doctor_warns_of_zero_points_that_only_our_kernels_multiply_fast(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_gguf(tmp_path / "x.gguf", tiny_checkpoint("llama"), kind=GGMLQuantizationType.Q4_1)
+    folder = export_model(file, tmp_path / "model", format="gguf")
+    for kernels, warned in (("auto", False), ("off", True)):
+        monkeypatch.setenv("SPECDEC_KERNELS", kernels)
+        assert cli.main(["doctor", str(folder)]) == 0
+        assert ("times slower" in " ".join(capsys.readouterr().out.split())) == warned
 
 
 def test_an_empty_pair_is_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:
