@@ -100,7 +100,8 @@ class Chat:
         self._cancel = steps.cancel
         before = [dict(message) for message in self.messages]
         answer = {"role": "assistant", "content": partial}
-        return steps.through(self._recorded(steps, before, [*messages, answer], prompt))
+        # Copies: an earlier answer that is still read on does not change what this one was asked.
+        return steps.through(self._recorded(steps, before, [*map(dict, messages), answer], prompt))
 
     def fork(self) -> "Chat":
         """A copy that starts without drafts from this conversation's answers; this one never sees what it is asked."""

@@ -76,9 +76,9 @@ def load(
 class Engine:
     """A loaded target, its draft model if there is one, and their caches; generates one answer at a time.
 
-    Threads may share an engine: their answers queue in the order in which their first steps are read. When a thread
-    begins an answer, it ends the one that it left half-read. A half-read answer of another thread is ended when nobody
-    has read it for half a minute. Reading a superseded answer raises SpecdecError.
+    Threads and coroutines may share an engine: their answers queue in the order in which their first steps are read.
+    A half-read answer is put off when its thread begins another one, or when others wait and nobody has read it for two
+    seconds. It continues when it is read again, and only loses the time to read its text again.
 
     Attributes:
         last: The newest answer with its statistics; threads that share the engine use their stream's `result`.
@@ -130,8 +130,9 @@ class Engine:
     ) -> Stream:
         """Answer `prompt`, one step a round.
 
-        Nothing happens before the first step is read, and that one waits for the answers that other threads began. A
-        stream that is closed or cancelled early leaves the engine usable.
+        Nothing happens before the first step is read, and that one waits for the answers that other threads began. Any
+        thread may read any step. A stream that is closed or cancelled early leaves the engine usable; one that is left
+        half-read may wait for other answers when it is read again.
 
         Args:
             prompt: A user's message, formatted by the chat template if the model has one; or token ids.

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.drafting.proposer import Proposal, Proposer
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.machine.costs import LONGEST_DRAFT
@@ -148,6 +148,8 @@ class Answer:
         self._tokenizer, self._eos = model.tokenizer, frozenset(model.eos_token_ids)
         self._text = Detokenizer(model.tokenizer, result.prompt)
         self._stops = StopStrings(parameters.stop)
+        self._rule = make_rule(parameters, speculation.vocab_size, self._context)
+        self._proposer: Proposer | None = None
 
     def steps(self, on_progress: Callable[[int, int], None] | None = None) -> Iterator[Step]:
         """Read the prompt, then yield one step a round; the last one has a `finish_reason`.
@@ -156,17 +158,11 @@ class Answer:
         is stopped.
         """
         start, statistics, context = time.perf_counter(), self.result.statistics, self._context
-        rule = make_rule(self._parameters, self._speculation.vocab_size, context)
-        proposer = self._speculation.proposer(self._mode, self._parameters, rule, self._suffix)
-        planner = self._speculation.planner(self._mode)
-        self._suffix.begin(context)
+        rule, planner = self._rule, self._speculation.planner(self._mode)
         statistics.prompt_tokens = len(context)
-        statistics.cached_prompt_tokens = known = self._target.keep_prefix(context[:-1])
-        self._target.forward(context[known:-1], keep=1, progress=on_progress)
-        self._speculation.prepare(self._mode, context)
-        statistics.prefill_seconds = time.perf_counter() - start
+        statistics.cached_prompt_tokens = self.read(on_progress)
         while not self.result.finish_reason:
-            begun, proposal = time.perf_counter(), Proposal()
+            begun, proposal, proposer = time.perf_counter(), Proposal(), self._proposer
             longest = min(self._room()[0] - 1, LONGEST_DRAFT)
             if proposer is not None and longest > 0:
                 proposal = proposer.propose(context, longest, planner.worth_checking)
@@ -186,6 +182,20 @@ class Answer:
             statistics.decode_seconds += done - begun
             statistics.first_token_seconds = statistics.first_token_seconds or done - start
             yield self._step(proposal, tokens)
+
+    def read(self, on_progress: Callable[[int, int], None] | None = None) -> int:
+        """Read prompt and answer except for the last token, where the caches hold another text; how much they held.
+
+        Called before the first round, and between two if another answer has run there.
+        """
+        start, context = time.perf_counter(), self._context
+        self._proposer = self._speculation.proposer(self._mode, self._parameters, self._rule, self._suffix)
+        self._suffix.begin(context)
+        known = self._target.keep_prefix(context[:-1])
+        self._target.forward(context[known:-1], keep=1, progress=on_progress)
+        self._speculation.prepare(self._mode, context)
+        self.result.statistics.prefill_seconds += time.perf_counter() - start
+        return known
 
     def cancelled(self) -> Step:
         """The last step of an answer that was stopped from outside."""

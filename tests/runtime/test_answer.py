@@ -152,14 +152,6 @@ def test_prefill_reports_progress(engine: Engine) -> None:
     assert seen == [(128, 299), (256, 299), (299, 299)]
 
 
-def test_a_superseded_answer_says_so(engine: Engine) -> None:
-    first = engine.stream(PROMPT, max_new_tokens=8)
-    next(first)
-    engine.generate(PROMPT, max_new_tokens=2)
-    with pytest.raises(SpecdecError, match="superseded"):
-        next(first)
-
-
 def test_cancel_during_prefill(engine: Engine) -> None:
     engine.forget()
     steps = list(engine.stream([5] * 300, on_progress=lambda done, total: engine.cancel()))
