@@ -201,7 +201,7 @@ class Turns:
                 "wait for its end, or use another thread",
             )
         if not holder.shared:
-            self._holder = None
+            self.end(holder)
 
     def _may_begin(self, turn: Turn) -> bool:
         if turn.stopped:

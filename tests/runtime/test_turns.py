@@ -253,9 +253,10 @@ def test_a_web_server_that_reads_each_step_in_another_thread_loses_no_answer(pai
     async def serve(delays: list[float]) -> list[str]:
         return await asyncio.gather(*(client(number, delay) for number, delay in enumerate(delays)))
 
-    rng = random.Random(1)
+    rng, begun = random.Random(1), time.monotonic()
     for _ in range(10):
         assert asyncio.run(serve([rng.random() * 0.05 for _ in range(4)])) == alone[:4]
+    assert time.monotonic() - begun < 8, "who may begin is told at once"
 
 
 def test_more_answers_than_threads_that_read_them_all_come_to_their_ends(impatient: Engine) -> None:
