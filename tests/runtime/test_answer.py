@@ -121,8 +121,11 @@ def test_a_prompt_that_fills_the_context_is_refused_with_counts(folder: Path) ->
         engine.stream("a long prompt " * 20)
     with pytest.raises(SpecdecError, match="empty"):
         engine.stream("", raw=True)
-    with pytest.raises(SpecdecError, match="outside the vocabulary"):
+    with pytest.raises(SpecdecError, match="token id 99999 is outside the vocabulary of") as caught:
         engine.stream([5, 99_999])
+    assert "give ids from 0 to" in caught.value.fix
+    with pytest.raises(SpecdecError, match="parameters is {'temperature': 1}"):
+        engine.stream(PROMPT, parameters={"temperature": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", ["plain", "suffix"])

@@ -44,6 +44,10 @@ def test_what_is_not_given_is_none_or_undefined(tmp_path: Path) -> None:
     assert render(model, ASKED) == "False True False <|im_end|>"
 
 
+def test_the_mark_that_editors_put_before_utf_8_is_not_part_of_a_template(tmp_path: Path) -> None:
+    assert written(tmp_path, "\ufeff{{ messages[0].content }}") == "hi"
+
+
 FAILING = {
     "a sum of text and number": ("{{ messages[0].content + 1 }}", "TypeError"),
     "division by zero": ("{{ 1 / 0 }}", "ZeroDivisionError"),
