@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.tokenizer import ROLES, role_text
-from specdec_onnx.runtime.text.provenance import Said, concat, followed
+from specdec_onnx.runtime.text.provenance import Said, concat, followed, written
 
 Message = dict[str, str]
 
@@ -30,7 +30,7 @@ SECONDS = 10.0
 _MOST_PIECES = 5_000_000
 _LARGEST = 10_000_000
 _DEADLINE = ContextVar("deadline", default=float("inf"))
-_PLAIN_FILTERS = {"trim", "replace", "string", "list", "first", "last", "reverse", "default", "d", "map"}
+_PLAIN_FILTERS = {"trim", "replace", "list", "first", "last", "reverse", "default", "d", "map"}
 """Filters that only use operations which `Said` follows by itself."""
 
 
@@ -99,7 +99,7 @@ class _clear_errors:
 
 def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_answer: bool) -> str:
     marked = [
-        {key: value if key == "role" else Said(value) for key, value in message.items()}
+        {key: value if _names_role(key, value) else Said(value) for key, value in message.items()}
         for message in messages
     ]
     before = _DEADLINE.set(time.monotonic() + SECONDS)
@@ -115,6 +115,11 @@ def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_
             )
     finally:
         _DEADLINE.reset(before)
+
+
+def _names_role(key: str, value: str) -> bool:
+    """Whether the template may make a control token of it, as in `"<|" + role + "|>"`."""
+    return key == "role" and value.replace("-", "_").isidentifier()
 
 
 def _without_system_role(messages: list[Message]) -> list[Message]:
@@ -155,7 +160,7 @@ class _Generator(CodeGenerator):
     """Compiles `a ~ b` so that the environment joins it."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.write("environment.concat(map(str, (")
+        self.write("environment.concat(map(environment.finalize, (")
         for each in node.nodes:
             self.visit(each, frame)
             self.write(", ")
@@ -189,6 +194,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         call = super().call
         method = getattr(obj, "__wrapped__", obj)
         text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+        if isinstance(text, (bytes, bytearray)):
+            made = call(context, obj, *args, **kwargs)
+            return Said(made) if isinstance(made, str) else made
         if not isinstance(text, str) or (isinstance(text, Said) and name in vars(Said)):
             return call(context, obj, *args, **kwargs)
         find = super().getattr
@@ -214,9 +222,13 @@ def _check_time() -> None:
 @lru_cache(maxsize=1)
 def _environment() -> _Environment:
     environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], cache_size=0
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, loopcontrols],
+        cache_size=0,
+        finalize=written,
     )
-    environment.filters["tojson"] = _tojson
+    environment.filters |= {"tojson": _tojson, "string": written}
     for name in environment.filters.keys() - _PLAIN_FILTERS:
         function = environment.filters[name]
         environment.filters[name] = update_wrapper(partial(followed, function), function)

@@ -125,7 +125,7 @@ def test_a_prompt_that_fills_the_context_is_refused_with_counts(folder: Path) ->
         engine.stream([5, 99_999])
     assert "give ids from 0 to" in caught.value.fix
     with pytest.raises(SpecdecError, match="parameters is {'temperature': 1}"):
-        engine.stream(PROMPT, parameters={"temperature": 1})  # type: ignore[arg-type]
+        engine.stream([5], parameters={"temperature": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", ["plain", "suffix"])
