@@ -87,7 +87,9 @@ class Turns:
                 self._holder, turn.begun_at, turn.paused_since = turn, self._count, None
             if turn in self._asked:
                 turn.on_begin()
-                self._asked.discard(turn)  # a signal handler may cancel before any line: only now it has begun
+                self._asked.discard(
+                    turn
+                )  # a signal handler may cancel before any line: only now it has begun
             if turn.stopped:
                 self.end(turn)
                 raise Cancelled

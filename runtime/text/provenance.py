@@ -1,6 +1,6 @@
 """Text that knows which of its characters come from a message, through everything that a chat template does with it."""
 
-from collections.abc import Callable, Iterable, Iterator, MappingView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from contextlib import suppress
 from typing import Any, Self
 
@@ -149,7 +149,7 @@ def _holds_text(value: Any) -> bool:
 def _holds_said(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_said, value.items()))
-    if isinstance(value, (list, tuple, MappingView)):
+    if isinstance(value, (list, tuple, KeysView, ValuesView, ItemsView)):
         return any(map(_holds_said, value))
     return isinstance(value, _OPAQUE) or (isinstance(value, Said) and 1 in value._mask)
 
@@ -157,7 +157,7 @@ def _holds_said(value: Any) -> bool:
 def _marked(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_marked, value))
-    if isinstance(value, (list, MappingView)):
+    if isinstance(value, (list, KeysView, ValuesView, ItemsView)):
         return list(map(_marked, value))
     if isinstance(value, dict):
         return {_marked(key): _marked(item) for key, item in value.items()}

@@ -124,7 +124,7 @@ def test_a_prompt_that_fills_the_context_is_refused_with_counts(folder: Path) ->
     with pytest.raises(SpecdecError, match="token id 99999 is outside the vocabulary of") as caught:
         engine.stream([5, 99_999])
     assert "give ids from 0 to" in caught.value.fix
-    with pytest.raises(SpecdecError, match="parameters is {'temperature': 1}"):
+    with pytest.raises(SpecdecError, match=r"parameters is \{'temperature': 1\}"):
         engine.stream([5], parameters={"temperature": 1})  # type: ignore[arg-type]
 
 

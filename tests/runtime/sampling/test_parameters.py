@@ -65,9 +65,7 @@ def test_numbers_of_any_type_are_taken() -> None:
         max_new_tokens=np.int8(100),  # type: ignore[arg-type]
         logit_bias={np.int64(3): np.float16(1)},  # type: ignore[dict-item]
     )
-    assert made == Parameters(
-        temperature=0.5, top_p=0.5, min_p=0.25, max_new_tokens=100, logit_bias={3: 1.0}
-    )
+    assert made == Parameters(temperature=0.5, top_p=0.5, min_p=0.25, max_new_tokens=100, logit_bias={3: 1.0})
     assert made.max_new_tokens - 300 == -200, "numpy's int8 would overflow"
 
 
