@@ -151,16 +151,25 @@ class Answer:
         self._rule = make_rule(parameters, speculation.vocab_size, self._context)
         self._proposer: Proposer | None = None
 
-    def steps(self, on_progress: Callable[[int, int], None] | None = None) -> Iterator[Step]:
-        """Read the prompt, then yield one step a round; the last one has a `finish_reason`.
+    def read(self, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the text so far, except for its last token: before the first step, and after another answer has run.
 
-        `on_progress(done, total)` counts the prompt's tokens that are not in the cache. Raises Cancelled when a pass
-        is stopped.
+        `on_progress(done, total)` counts the tokens that are not in the cache. Raises Cancelled when a pass is stopped.
         """
         start, statistics, context = time.perf_counter(), self.result.statistics, self._context
+        self._proposer = self._speculation.proposer(self._mode, self._parameters, self._rule, self._suffix)
+        self._suffix.begin(context)
+        known = self._target.keep_prefix(context[:-1])
+        if not self.result.tokens:
+            statistics.prompt_tokens, statistics.cached_prompt_tokens = len(context), known
+        self._target.forward(context[known:-1], keep=1, progress=on_progress)
+        self._speculation.prepare(self._mode, context)
+        statistics.prefill_seconds += time.perf_counter() - start
+
+    def steps(self) -> Iterator[Step]:
+        """Yield one step a round, after `read`; the last one has a `finish_reason`. Raises Cancelled if stopped."""
+        start, statistics, context = time.perf_counter(), self.result.statistics, self._context
         rule, planner = self._rule, self._speculation.planner(self._mode)
-        statistics.prompt_tokens = len(context)
-        statistics.cached_prompt_tokens = self.read(on_progress)
         while not self.result.finish_reason:
             begun, proposal, proposer = time.perf_counter(), Proposal(), self._proposer
             longest = min(self._room()[0] - 1, LONGEST_DRAFT)
@@ -180,22 +189,9 @@ class Answer:
             statistics.draft_seconds += drafted - begun
             statistics.verify_seconds += verified - drafted
             statistics.decode_seconds += done - begun
-            statistics.first_token_seconds = statistics.first_token_seconds or done - start
+            if not statistics.first_token_seconds:
+                statistics.first_token_seconds = statistics.prefill_seconds + done - start
             yield self._step(proposal, tokens)
-
-    def read(self, on_progress: Callable[[int, int], None] | None = None) -> int:
-        """Read prompt and answer except for the last token, where the caches hold another text; how much they held.
-
-        Called before the first round, and between two if another answer has run there.
-        """
-        start, context = time.perf_counter(), self._context
-        self._proposer = self._speculation.proposer(self._mode, self._parameters, self._rule, self._suffix)
-        self._suffix.begin(context)
-        known = self._target.keep_prefix(context[:-1])
-        self._target.forward(context[known:-1], keep=1, progress=on_progress)
-        self._speculation.prepare(self._mode, context)
-        self.result.statistics.prefill_seconds += time.perf_counter() - start
-        return known
 
     def cancelled(self) -> Step:
         """The last step of an answer that was stopped from outside."""

@@ -100,7 +100,8 @@ class Turns:
         """The steps of an answer, each made while it is the answer's turn; a cancelled answer ends with a last step."""
         try:
             self.begin(turn)
-            for step in answer.steps(on_progress):
+            answer.read(on_progress)
+            for step in answer.steps():
                 if step.finish_reason:
                     self.end(turn)  # so that nobody has to read beyond the last step
                     yield step
