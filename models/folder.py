@@ -172,7 +172,7 @@ class ModelFolder:
         file = self.path / "chat_template.jinja"
         if file.is_file():
             try:
-                return file.read_text(encoding="utf-8")
+                return file.read_text(encoding="utf-8-sig")
             except UnicodeDecodeError as error:
                 raise SpecdecError(
                     f"{file} is not UTF-8 text", str(error), "export or download the model again"

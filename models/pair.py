@@ -30,7 +30,7 @@ def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
     """Open a pair folder, or a model folder and optionally a draft's. Raises SpecdecError if the draft does not fit."""
     path = Path(path)
     target, own_draft = members(path)
-    drafter = open_model(draft) if draft is not None else own_draft
+    drafter = open_model(_existing(str(draft)) or draft) if draft is not None else own_draft
     if drafter is not None:
         require_compatible(target, drafter)
     return Pair(path, target, drafter)

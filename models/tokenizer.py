@@ -86,13 +86,21 @@ class Tokenizer:
         require_text(text, "the text")
         with self._lock:
             self.raw.encode_special_tokens = not special
-            return self.raw.encode(text, add_special_tokens=False).ids
+            return self._encoded(text).ids
 
     def encoding(self, text: str) -> Any:
         """The library's own result for `encode(text)`: `ids`, and `token_to_chars(index)` for the position of each."""
         with self._lock:
             self.raw.encode_special_tokens = False
+            return self._encoded(text)
+
+    def _encoded(self, text: str) -> Any:
+        try:
             return self.raw.encode(text, add_special_tokens=False)
+        except Exception as error:  # the library raises bare Exception
+            raise SpecdecError(
+                "the model's tokenizer cannot read this text", str(error), "correct its tokenizer.json"
+            ) from error
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of `ids`; ids without a token (vocabulary padding) are skipped, broken UTF-8 becomes U+FFFD."""

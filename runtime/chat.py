@@ -79,7 +79,10 @@ class Chat:
 
     def edit(self, index: int, text: str, **options: Any) -> Stream:
         """Replace the user message at `index`, delete what came after it and stream a new answer."""
-        if not 0 <= index < len(self.messages) or self.messages[index]["role"] != "user":
+        if not isinstance(index, int) or not 0 <= index < len(self.messages):
+            last = len(self.messages) - 1
+            raise SpecdecError(f"there is no message {index!r}", f"they are numbered from 0 to {last}")
+        if self.messages[index].get("role") != "user":
             raise SpecdecError(f"message {index} cannot be edited", "it is not a user message")
         return self.answer([*self.messages[:index], {"role": "user", "content": text}], **options)
 
@@ -91,8 +94,8 @@ class Chat:
             partial: The beginning of the answer, which is continued.
             options: What `Engine.stream` takes.
         """
-        for message in messages:
-            require_text(message["content"], f"the {message['role']}'s message")
+        for index, message in enumerate(messages):
+            _check_message(index, message)
         require_text(partial, "the answer so far")
         prompt = self._prompt(messages, partial)
         tokens = self._transcript.encode(prompt)
@@ -100,7 +103,8 @@ class Chat:
         self._cancel = steps.cancel
         before = [dict(message) for message in self.messages]
         answer = {"role": "assistant", "content": partial}
-        return steps.through(self._recorded(steps, before, [*messages, answer], prompt))
+        # Copies: an earlier answer that is still read on does not change what this one was asked.
+        return steps.through(self._recorded(steps, before, [*map(dict, messages), answer], prompt))
 
     def fork(self) -> "Chat":
         """An independent copy, which starts without drafts from this conversation's answers."""
@@ -143,7 +147,19 @@ class Chat:
             )
 
     def _last(self, role: str) -> int:
-        indices = [index for index, message in enumerate(self.messages) if message["role"] == role]
+        indices = [index for index, message in enumerate(self.messages) if message.get("role") == role]
         if not indices:
             raise SpecdecError("there is nothing to answer", "the conversation has no messages yet")
         return indices[-1]
+
+
+def _check_message(index: int, message: object) -> None:
+    """Raise SpecdecError if an entry of the conversation is no message of text."""
+    if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
+        raise SpecdecError(
+            f"entry {index} of the conversation is {message!r:.60}",
+            "a message is a dict with role and content",
+            "correct chat.messages",
+        )
+    require_text(message["role"], f"the role of message {index}")
+    require_text(message["content"], f"the {message['role']}'s message")

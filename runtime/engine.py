@@ -59,7 +59,7 @@ def load(
             `threads`.
     """
     check_threads(threads)
-    pair = open_pair(locate(path), Path(draft) if draft else None)
+    pair = open_pair(locate(path), draft or None)
     loader = Loader(context_limit(pair.target, context), threads, on_measure)
     draft_device = draft_device or device
     loader.check(pair, device, draft_device)
@@ -76,9 +76,9 @@ def load(
 class Engine:
     """A loaded target, its draft model if there is one, and their caches; generates one answer at a time.
 
-    Threads may share an engine: their answers queue in the order in which their first steps are read. When a thread
-    begins an answer, it ends the one that it left half-read. A half-read answer of another thread is ended when nobody
-    has read it for half a minute. Reading a superseded answer raises SpecdecError.
+    Threads and coroutines may share an engine: their answers queue in the order in which their first steps are read.
+    A half-read answer is put off when its thread begins another one, or when others wait and nobody has read it for two
+    seconds. It continues when it is read again, and only loses the time to read its text again.
 
     Attributes:
         last: The newest answer with its statistics; threads that share the engine use their stream's `result`.
@@ -130,8 +130,9 @@ class Engine:
     ) -> Stream:
         """Answer `prompt`, one step a round.
 
-        Nothing happens before the first step is read, and that one waits for the answers that other threads began. A
-        stream that is closed or cancelled early leaves the engine usable.
+        Nothing happens before the first step is read, and that one waits for the answers that other threads began. Any
+        thread may read any step. A stream that is closed or cancelled early leaves the engine usable; one that is left
+        half-read may wait for other answers when it is read again.
 
         Args:
             prompt: A user's message, formatted by the chat template if the model has one; or token ids.
@@ -147,7 +148,7 @@ class Engine:
             SpecdecError: The prompt is empty or does not fit, or an argument is invalid.
         """
         tokens = self._tokens(prompt, system, raw)
-        parameters = replace(parameters or Parameters(), **fields)
+        parameters = _combined(parameters, fields)
         mode = mode or self.mode
         self.speculation.planner(mode)
         result, suffix = Result(tokens), suffix or self.speculation.suffix()
@@ -204,9 +205,21 @@ class Engine:
                 "an answer needs room too",
                 "shorten the prompt, or load the model with a larger context (--context)",
             )
-        if not all(0 <= token < self._vocab_size for token in tokens):
-            raise SpecdecError(f"a token id is outside the vocabulary of {self._vocab_size}")
+        for token in tokens:
+            if not 0 <= token < self._vocab_size:
+                raise self._unknown(token)
         return tokens
+
+    def _unknown(self, token: int) -> SpecdecError:
+        """The error for a token id that the model lacks."""
+        what = f"token id {token} is outside the vocabulary of {self._vocab_size}"
+        text = self.tokenizer.token_text(token) if 0 <= token < self.tokenizer.size else ""
+        if text:
+            why = f"the tokenizer reads {text!r} as a token that the model was not made for"
+            return SpecdecError(what, why, f"leave {text!r} out, or export the model with its own tokenizer")
+        return SpecdecError(
+            what, "the model has no such token", f"give ids from 0 to {self._vocab_size - 1}, or text"
+        )
 
     def _allow(self) -> None:
         for tape in self._tapes:
@@ -215,6 +228,16 @@ class Engine:
     def _interrupt(self) -> None:
         for tape in self._tapes:
             tape.decoder.terminate()
+
+
+def _combined(parameters: object, fields: Mapping[str, Any]) -> Parameters:
+    """The parameters with single values replaced. Raises SpecdecError if they are something else."""
+    if parameters is None:
+        return Parameters(**fields)
+    if not isinstance(parameters, Parameters):
+        fix = "give Parameters(temperature=1), or its fields by name: temperature=1"
+        raise SpecdecError(f"parameters is {parameters!r:.60}", "it must be a Parameters object", fix)
+    return replace(parameters, **fields)
 
 
 def _token_ids(prompt: object) -> list[int]:

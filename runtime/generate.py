@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from specdec_onnx.models.folder import ModelFolder
-from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.drafting.proposer import Proposal, Proposer
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.machine.costs import LONGEST_DRAFT
@@ -159,25 +159,30 @@ class Answer:
         self._tokenizer, self._eos = model.tokenizer, frozenset(model.eos_token_ids)
         self._text = Detokenizer(model.tokenizer, result.prompt)
         self._stops = StopStrings(parameters.stop)
+        self._rule = make_rule(parameters, speculation.vocab_size, self._context)
+        self._proposer: Proposer | None = None
 
-    def steps(self, on_progress: Callable[[int, int], None] | None = None) -> Iterator[Step]:
-        """Read the prompt, then yield one step a round; the last one has a `finish_reason`.
+    def read(self, on_progress: Callable[[int, int], None] | None = None) -> None:
+        """Read the text so far, except for its last token: before the first step, and after another answer has run.
 
-        `on_progress(done, total)` counts the prompt's tokens that are not in the cache. Raises Cancelled when a pass
-        is stopped.
+        `on_progress(done, total)` counts the tokens that are not in the cache. Raises Cancelled when a pass is stopped.
         """
         start, statistics, context = time.perf_counter(), self.result.statistics, self._context
-        rule = make_rule(self._parameters, self._speculation.vocab_size, context)
-        proposer = self._speculation.proposer(self._mode, self._parameters, rule, self._suffix)
-        planner = self._speculation.planner(self._mode)
+        self._proposer = self._speculation.proposer(self._mode, self._parameters, self._rule, self._suffix)
         self._suffix.begin(context)
-        statistics.prompt_tokens = len(context)
-        statistics.cached_prompt_tokens = known = self._target.keep_prefix(context[:-1])
+        known = self._target.keep_prefix(context[:-1])
+        if not self.result.tokens:
+            statistics.prompt_tokens, statistics.cached_prompt_tokens = len(context), known
         self._target.forward(context[known:-1], keep=1, progress=on_progress)
         self._speculation.prepare(self._mode, context)
-        statistics.prefill_seconds = time.perf_counter() - start
+        statistics.prefill_seconds += time.perf_counter() - start
+
+    def steps(self) -> Iterator[Step]:
+        """Yield one step a round, after `read`; the last one has a `finish_reason`. Raises Cancelled if stopped."""
+        start, statistics, context = time.perf_counter(), self.result.statistics, self._context
+        rule, planner = self._rule, self._speculation.planner(self._mode)
         while not self.result.finish_reason:
-            begun, proposal = time.perf_counter(), Proposal()
+            begun, proposal, proposer = time.perf_counter(), Proposal(), self._proposer
             longest = min(self._room()[0] - 1, LONGEST_DRAFT)
             if proposer is not None and longest > 0:
                 proposal = proposer.propose(context, longest, planner.worth_checking)
@@ -195,7 +200,8 @@ class Answer:
             statistics.draft_seconds += drafted - begun
             statistics.verify_seconds += verified - drafted
             statistics.decode_seconds += done - begun
-            statistics.first_token_seconds = statistics.first_token_seconds or done - start
+            if not statistics.first_token_seconds:
+                statistics.first_token_seconds = statistics.prefill_seconds + done - start
             yield self._step(proposal, tokens)
 
     def cancelled(self) -> Step:

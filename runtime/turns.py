@@ -1,12 +1,15 @@
 """Answers take turns: an engine has one set of caches, so one answer runs at a time, in the order in which they begin.
 
 An answer begins when its first step is read. It then holds the engine until it ends, or is closed, dropped or
-cancelled; answers that begin meanwhile queue. Two rules keep the queue moving:
+cancelled; answers that begin meanwhile queue. A half-read answer would keep the others waiting for as long as nobody
+reads on, so it can be put off between two steps. It loses nothing by that: when it is read again, it queues, reads
+again what the caches have lost of its text, and continues with the same tokens. Two rules say when this happens:
 
-- When a thread begins an answer, the one that it left half-read is superseded at once: reading it raises SpecdecError.
-  This does not apply to an answer that several threads read in turns.
-- An answer that nobody has read for `PATIENCE` seconds is superseded by the next in the queue. A long pass does not
-  count as a pause.
+- At once, when the one thread that has read an answer begins another: it cannot read the first one while it waits.
+- After `PATIENCE` seconds without a reader, when others wait. A long pass does not count as a pause.
+
+No rule asks who abandoned an answer and who is only busy elsewhere: a thread can't tell. Coroutines share one, and a
+web server reads each step in another. A wrong guess costs time, never an answer.
 """
 
 import time
@@ -22,7 +25,7 @@ from specdec_onnx.runtime.model.decoder import Cancelled
 
 Steps = Generator[Step, None, None]
 
-PATIENCE = 30.0
+PATIENCE = 2.0
 """How long a half-read answer keeps others waiting, in seconds."""
 
 _NAP = 1.0  # on Windows, Ctrl-C only arrives when a wait ends
@@ -64,11 +67,14 @@ class Turns:
         return turn
 
     def begin(self, turn: Turn) -> None:
-        """Wait for the turn. Raises Cancelled if it was stopped meanwhile, SpecdecError inside a running answer."""
+        """Wait for the turn, or for its next one. Raises Cancelled if it was stopped meanwhile.
+
+        Raises SpecdecError inside a running answer.
+        """
         with self._changed:
             turn.reader = get_ident()
             if not turn.stopped:
-                self._supersede_own(turn.reader)
+                self._put_off_own(turn.reader)
             self._line.append(turn)
             try:
                 while not self._may_begin(turn):
@@ -78,9 +84,12 @@ class Turns:
                 self._changed.notify_all()
             if not turn.stopped:
                 self._allow()
-                self._holder, turn.begun_at = turn, self._count
-            turn.on_begin()
-            self._asked.discard(turn)  # a signal handler may cancel before any line: only now it has begun
+                self._holder, turn.begun_at, turn.paused_since = turn, self._count, None
+            if turn in self._asked:
+                turn.on_begin()
+                self._asked.discard(
+                    turn
+                )  # a signal handler may cancel before any line: only now it has begun
             if turn.stopped:
                 self.end(turn)
                 raise Cancelled
@@ -91,14 +100,16 @@ class Turns:
         """The steps of an answer, each made while it is the answer's turn; a cancelled answer ends with a last step."""
         try:
             self.begin(turn)
-            for step in answer.steps(on_progress):
+            answer.read(on_progress)
+            for step in answer.steps():
                 if step.finish_reason:
                     self.end(turn)  # so that nobody has to read beyond the last step
                     yield step
                     return
                 self.pause(turn)
                 yield step
-                self.resume(turn)
+                if self.resume(turn):
+                    answer.read()
         except Cancelled:
             self._leave(turn, answer)
             yield answer.cancelled()
@@ -122,14 +133,17 @@ class Turns:
             if self._line:
                 self._changed.notify_all()
 
-    def resume(self, turn: Turn) -> None:
-        """The next step is read. Raises Cancelled if the answer was stopped, SpecdecError if it was superseded."""
+    def resume(self, turn: Turn) -> bool:
+        """The next step is read: wait until it may run. Returns whether the answer was put off.
+
+        Raises Cancelled if the answer was stopped.
+        """
         if turn.stopped:
             raise Cancelled
-        if not self.regain(turn):
-            raise SpecdecError(
-                "this answer was superseded", "the engine began another one", "finish one before the next"
-            )
+        if self.regain(turn):
+            return False
+        self.begin(turn)
+        return True
 
     def regain(self, turn: Turn) -> bool:
         """Resume a paused turn; False if it has lost its turn."""
@@ -178,8 +192,8 @@ class Turns:
             self._count += 1
             return Turn(self._count, on_begin, stoppable)
 
-    def _supersede_own(self, reader: int) -> None:
-        """The thread begins another answer: supersede the one that it left half-read."""
+    def _put_off_own(self, reader: int) -> None:
+        """The thread begins another answer: put off the one that it left half-read, unless other threads read it too."""
         holder = self._holder
         if holder is None or holder.reader != reader:
             return
@@ -190,7 +204,7 @@ class Turns:
                 "wait for its end, or use another thread",
             )
         if not holder.shared:
-            self._holder = None
+            self.end(holder)
 
     def _may_begin(self, turn: Turn) -> bool:
         if turn.stopped:
@@ -202,7 +216,7 @@ class Turns:
         return self._holder is None
 
     def _patience_left(self) -> float:
-        """Seconds until a paused answer is superseded; infinite while one is running."""
+        """Seconds until a paused answer is put off; infinite while one is running."""
         if self._holder is None or self._holder.paused_since is None:
             return float("inf")
         return self._holder.paused_since + self.patience - time.monotonic()

@@ -34,7 +34,7 @@ from specdec_onnx.runtime.drafting.suffix import Reliability, Suffix
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.model.decoder import Decoder, Tape
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.runtime.sampling.sampler import Categorical, Sampler
+from specdec_onnx.runtime.sampling.sampler import Categorical, NothingLeftError, Sampler
 from specdec_onnx.runtime.sampling.verification import Rule
 
 MODES = ("plain", "suffix", "draft", "auto")
@@ -162,7 +162,12 @@ class DraftModel:
                 start = time.perf_counter()
                 row = self.tape.forward(unread, keep=1)[-1]
                 self._planner.observe_draft_pass(len(unread), time.perf_counter() - start)
-                following, belief = self._rule.expect(row, self._sampler)
+                try:
+                    following, belief = self._rule.expect(row, self._sampler)
+                except (
+                    NothingLeftError
+                ):  # all tokens of a trimmed vocabulary are banned, the target has others
+                    break
                 confidence = self._calibration(belief)
                 self._beliefs.append(belief)
                 chance, position = chance * confidence, position + 1

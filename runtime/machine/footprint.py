@@ -45,7 +45,7 @@ def predict(model: ModelFolder, capacity: int) -> Footprint:
     """What `model` takes with a cache of `capacity` rows. Raises SpecdecError if its graph cannot be read."""
     hidden, wide = (model.number(key) or 0 for key in ("hidden_size", "intermediate_size"))
     graph = read_graph(model.graph)
-    working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * model.vocab_size)
+    working = _ARENA + 4 * (CHUNK * _ACTIVATIONS * (hidden + wide) + _LOGIT_ROWS * _columns(model, graph))
     weights = max(0, model.weight_bytes - graph.tables)
     return Footprint(weights, _row_bytes(model, graph) * capacity, working, graph.tables)
 
@@ -64,6 +64,12 @@ def cache_rows(model: ModelFolder, context: int) -> int:
 def context_limit(model: ModelFolder, requested: int | None) -> int:
     """The most tokens of prompt and answer: as requested, if the model has the positions, and some for padding."""
     most = model.context_length - SPARE_ROWS
+    if most < 2:
+        raise SpecdecError(
+            f"{model.name} has a context of {model.context_length} tokens",
+            f"at least {SPARE_ROWS + 2} are needed, of which {SPARE_ROWS} are for padding",
+            "correct context_length in specdec.json or max_position_embeddings in config.json, or export again",
+        )
     if requested is not None and not 2 <= requested <= most:
         raise SpecdecError(
             f"a context of {requested} tokens is not possible", f"{model.name} supports 2 to {most}"
@@ -86,6 +92,13 @@ def check_memory(needs: Mapping[str, Footprint], context: int) -> None:
         parts,
         "load with a smaller context, close other programs, or choose a smaller model",
     )
+
+
+def _columns(model: ModelFolder, graph: GraphFile) -> int:
+    """The width of the logits: the graph's, or config.json's if the graph leaves it open."""
+    shapes = (graph.outputs[name].shape for name in ("trimmed_logits", "logits") if name in graph.outputs)
+    width = next(shapes, (None,))[-1:]
+    return width[0] if width and isinstance(width[0], int) else model.vocab_size
 
 
 def _row_bytes(model: ModelFolder, graph: GraphFile) -> int:

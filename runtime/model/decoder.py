@@ -1,9 +1,12 @@
 """One ONNX session with its KV cache: tokens in, rows of logits out."""
 
+import atexit
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import Condition, current_thread
 from typing import Any
 
 import numpy as np
@@ -61,6 +64,53 @@ class Cancelled(Exception):
     """A pass was stopped by `Decoder.terminate`."""
 
 
+_LEAVE = 20.0
+"""Seconds that the end of a program waits for ONNX Runtime; stopping a pass takes milliseconds, loading may take long."""
+
+
+class _Native:
+    """What daemon threads run inside ONNX Runtime.
+
+    Python ends a daemon thread where it comes back from native code, and when that is C++, the whole process aborts.
+    So the end of a program first stops the passes, waits until all have come back, and lets no other begin.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._running: list[ort.RunOptions | None] = []
+        self._over = False
+
+    @contextmanager
+    def run(self, options: ort.RunOptions | None = None) -> Iterator[None]:
+        """Surrounds native code, which `options` can stop. Raises Cancelled when the program ends."""
+        if not current_thread().daemon:
+            yield
+            return
+        with self._changed:
+            if self._over:
+                raise Cancelled
+            self._running.append(options)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.remove(options)
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Stop what is running and wait for it."""
+        with self._changed:
+            self._over = True
+            for options in self._running:
+                if options is not None:
+                    options.terminate = True
+            self._changed.wait_for(lambda: not self._running, _LEAVE)
+
+
+_NATIVE = _Native()
+atexit.register(_NATIVE.end)
+
+
 @dataclass(slots=True)
 class _Binding:
     """The arrays and bindings of one pass width; the arrays are filled in place before each run."""
@@ -116,8 +166,9 @@ class Decoder:
         """
         device = device or Device()
         try:
-            session, kernels = device.open(str(model.graph), threads)
-        except SpecdecError:
+            with _NATIVE.run():
+                session, kernels = device.open(str(model.graph), threads)
+        except (SpecdecError, Cancelled):
             raise
         except Exception as error:
             reason = str(error).splitlines()[0]
@@ -176,10 +227,13 @@ class Decoder:
         binding.ids[0, count:] = tokens[-1]
         self._set_positions(binding, start, width)
         try:
-            self.session.run_with_iobinding(binding.io, self._options)
+            with _NATIVE.run(self._options):
+                self.session.run_with_iobinding(binding.io, self._options)
         except Exception as error:
             if self._options.terminate:
                 raise Cancelled from error
+            if isinstance(error, Cancelled) or not _is_of_runtime(error):
+                raise
             raise SpecdecError("the model failed in a forward pass", str(error).splitlines()[0]) from error
         self.cache.advance(binding.io, start + count)
         logits = binding.logits[: rows - padding]
@@ -271,6 +325,11 @@ class Decoder:
             self._logits = np.empty(size, self.signature.logits_type)
             self._bindings.clear()
         return self._logits[:size].reshape(rows, self.vocab_size)
+
+
+def _is_of_runtime(error: Exception) -> bool:
+    """Whether ONNX Runtime raised it, and not a signal handler that Python ran when the pass was over."""
+    return type(error).__module__.startswith("onnxruntime") or type(error) in (RuntimeError, ValueError)
 
 
 def _check_attention(signature: Signature, device: Device) -> None:

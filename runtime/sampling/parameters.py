@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from numbers import Integral, Real
+from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.tokenizer import require_text
@@ -12,6 +14,8 @@ from specdec_onnx.models.tokenizer import require_text
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """How an answer is sampled and when it ends. Raises SpecdecError for a value outside its range.
+
+    Numbers of any type (numpy's, Fraction, Decimal) are kept as int and float.
 
     Attributes:
         max_new_tokens: The length limit of the answer.
@@ -44,6 +48,11 @@ class Parameters:
             object.__setattr__(self, "stop", (self.stop,))
         elif isinstance(self.stop, Iterable) and not isinstance(self.stop, bytes):
             object.__setattr__(self, "stop", tuple(self.stop))
+        for name in (*_RANGES, "seed"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+        if isinstance(self.logit_bias, Mapping):
+            biases = {_plain(token): _plain(bias) for token, bias in self.logit_bias.items()}
+            object.__setattr__(self, "logit_bias", biases)
         _check(self)
 
     @property
@@ -57,16 +66,31 @@ class Parameters:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
 
+_MOST = 1e6
 _RANGES: dict[str, tuple[type, float, float, str]] = {
-    "max_new_tokens": (Integral, 1, math.inf, "1 or more"),
-    "temperature": (Real, 0, 1e6, "0 (greedy) or more"),
-    "top_k": (Integral, 0, math.inf, "0 (off) or more"),
-    "top_p": (Real, 5e-324, 1, "above 0 and at most 1"),
-    "min_p": (Real, 0, math.nextafter(1, 0), "at least 0 and below 1"),
-    "repetition_penalty": (Real, 5e-324, 1e6, "above 0"),
-    "presence_penalty": (Real, -1e6, 1e6, "a number"),
-    "frequency_penalty": (Real, -1e6, 1e6, "a number"),
+    "max_new_tokens": (Integral, 1, math.inf, "a whole number, 1 or more"),
+    "temperature": (Real, 0, _MOST, "a number from 0 (greedy) to 1,000,000"),
+    "top_k": (Integral, 0, math.inf, "a whole number, 0 (off) or more"),
+    "top_p": (Real, 5e-324, 1, "a number above 0 and at most 1"),
+    "min_p": (Real, 0, math.nextafter(1, 0), "a number at least 0 and below 1"),
+    "repetition_penalty": (Real, 1 / _MOST, _MOST, "a number from 0.000001 to 1,000,000"),
+    "presence_penalty": (Real, -_MOST, _MOST, "a number from -1,000,000 to 1,000,000"),
+    "frequency_penalty": (Real, -_MOST, _MOST, "a number from -1,000,000 to 1,000,000"),
 }
+
+
+def _plain(value: Any) -> Any:
+    """A number as Python's own int or float; anything else, and what is no finite float, as it is."""
+    if isinstance(value, (int, float)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, (Real, Decimal)):
+        try:
+            return float(value)
+        except (OverflowError, ValueError):
+            return value
+    return value
 
 
 def _check(parameters: Parameters) -> None:
@@ -86,9 +110,10 @@ def _check(parameters: Parameters) -> None:
     if not isinstance(parameters.logit_bias, Mapping):
         raise SpecdecError(f"logit_bias is {parameters.logit_bias!r}", "it must map token ids to numbers")
     for token, bias in parameters.logit_bias.items():
-        if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias < math.inf):
+        if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias <= _MOST):
             raise SpecdecError(
-                f"logit_bias is {{{token!r}: {bias!r}}}", "it must map token ids to numbers (-inf bans)"
+                f"logit_bias is {{{token!r}: {bias!r}}}",
+                "it must map token ids to numbers up to 1,000,000 (-inf bans)",
             )
 
 

@@ -190,6 +190,14 @@ _LEAST_TEMPERATURE = 1e-30
 """Smaller ones would be 0 in float32; the likeliest token has all the mass long before that."""
 
 
+_BANNED = -1e30
+"""A bias below this one bans a token, like -inf; float32 could not hold some of these."""
+
+
+class NothingLeftError(SpecdecError):
+    """The biases ban every token."""
+
+
 class Sampler:
     """Turns logits into distributions over token ids.
 
@@ -203,7 +211,8 @@ class Sampler:
         self.parameters, self.vocab_size = parameters, vocab_size
         self._token_ids = None if token_ids is None else token_ids[: int(token_ids.searchsorted(vocab_size))]
         self._bias_ids = np.fromiter(parameters.logit_bias.keys(), np.int64)
-        self._bias = np.fromiter(parameters.logit_bias.values(), np.float32)
+        biases = (bias if bias >= _BANNED else -np.inf for bias in parameters.logit_bias.values())
+        self._bias = np.fromiter(biases, np.float32)
         width = vocab_size if self._token_ids is None else self._token_ids.size
         self._adjusted, self._weights = np.empty(width, np.float32), np.empty(width, np.float32)
         if self._bias_ids.size and self._bias_ids.max() >= vocab_size:
@@ -223,6 +232,7 @@ class Sampler:
             return Categorical.one_hot(self.argmax(logits, history))
         scores = self._scores(logits, history)
         columns = top_k(scores, setting.top_k) if 0 < setting.top_k < scores.size else None
+        self._check(scores.max(), logits)
         weights = self._weigh(scores if columns is None else scores[columns], setting.temperature)
         if setting.top_p < 1:
             weights, columns = _keep(nucleus(weights, setting.top_p), weights, columns)
@@ -235,14 +245,14 @@ class Sampler:
         """The token with the highest score; among equals the one with the lowest id."""
         scores = self._scores(logits, history)
         column = int(scores.argmax())
-        _finite(scores[column])
+        self._check(scores[column], logits)
         return column if self._token_ids is None else int(self._token_ids[column])
 
     def best(self, logits: NDArray[np.float32], history: History) -> tuple[int, float]:
         """The token with the highest score and its probability at temperature 1: a greedy draft and its confidence."""
         scores = self._scores(logits, history)
         column, weights = int(scores.argmax()), self._weights[: scores.size]
-        _finite(scores[column])
+        self._check(scores[column], logits)
         np.exp(np.subtract(scores, scores[column], out=weights, dtype=np.float32), out=weights)
         probability = 1 / float(weights.sum())
         return column if self._token_ids is None else int(self._token_ids[column]), probability
@@ -250,11 +260,22 @@ class Sampler:
     def _weigh(self, scores: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
         """exp((score - peak) / temperature) [n], 1 for the likeliest token; valid until the next call."""
         weights, peak = self._weights[: scores.size], scores.max()
-        _finite(peak)
         with np.errstate(over="ignore"):
             np.subtract(scores, peak, out=weights, dtype=np.float32)
             weights /= np.float32(max(temperature, _LEAST_TEMPERATURE))
         return np.exp(weights, out=weights)
+
+    def _check(self, highest: np.floating[Any], logits: NDArray[np.float32]) -> None:
+        """Raise SpecdecError if the highest score is no number, for its true reason."""
+        if np.isfinite(highest):
+            return
+        if self._bias_ids.size and np.isfinite(logits[: self._adjusted.size].max()):
+            raise NothingLeftError(
+                "no token is left to choose", "logit_bias bans every one", "leave out some of its entries"
+            )
+        raise SpecdecError(
+            "the model's output is not a number", f"the highest score is {highest}", "export the model again"
+        )
 
     def _ids(self, columns: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         if self._token_ids is None:
@@ -299,10 +320,3 @@ def _keep(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The weights at `places` and their columns (all of them when there are no `columns` yet)."""
     return weights[places], places if columns is None else columns[places]
-
-
-def _finite(score: np.floating[Any]) -> None:
-    if not np.isfinite(score):
-        raise SpecdecError(
-            "the model's output is not a number", f"the highest score is {score}", "export the model again"
-        )

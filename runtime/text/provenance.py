@@ -1,11 +1,18 @@
 """Text that knows which of its characters come from a message, through everything that a chat template does with it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from contextlib import suppress
 from typing import Any, Self
 
+from jinja2 import Undefined
+from jinja2.utils import Namespace
+
 _MARK = "\U0010fffd"
 """Stands for a message's character when an operation is repeated to see where it puts such characters."""
+
+
+_OPAQUE = (bytes, bytearray, Namespace)
+"""What may hold a message's text without knowing it."""
 
 
 class Said(str):
@@ -110,6 +117,14 @@ def concat(parts: Iterable[str]) -> str:
     return Said(text, b"".join(map(mask, parts))) if any(isinstance(part, Said) for part in parts) else text
 
 
+def written(value: Any) -> str:
+    """`str(value)` with the origin of each character; the text of what is neither text, number nor container counts as
+    a message's."""
+    if isinstance(value, (str, int, float, Undefined)) or value is None:
+        return str(value)
+    return str(followed(str, value)) if isinstance(value, (list, tuple, dict)) else Said(str(value))
+
+
 def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a function without side effects, with the origin of each character.
 
@@ -132,16 +147,22 @@ def _holds_text(value: Any) -> bool:
 
 
 def _holds_said(value: Any) -> bool:
-    if isinstance(value, (list, tuple, dict)):
-        return any(map(_holds_said, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, Said) and 1 in value._mask
+    if isinstance(value, dict):
+        return any(map(_holds_said, value.items()))
+    if isinstance(value, (list, tuple, KeysView, ValuesView, ItemsView)):
+        return any(map(_holds_said, value))
+    return isinstance(value, _OPAQUE) or (isinstance(value, Said) and 1 in value._mask)
 
 
 def _marked(value: Any) -> Any:
-    if type(value) in (list, tuple):
-        return type(value)(map(_marked, value))
-    if type(value) is dict:
-        return {key: _marked(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_marked, value))
+    if isinstance(value, (list, KeysView, ValuesView, ItemsView)):
+        return list(map(_marked, value))
+    if isinstance(value, dict):
+        return {_marked(key): _marked(item) for key, item in value.items()}
+    if isinstance(value, _OPAQUE):
+        return None  # of text made from these, nothing is known
     if not isinstance(value, Said):
         return value
     pairs = zip(str.__iter__(value), value._mask, strict=True)

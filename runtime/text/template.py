@@ -1,18 +1,20 @@
 """From messages to the text a model was trained on: its own Jinja template, run in a sandbox."""
 
 import json
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache, partial, update_wrapper
 from itertools import groupby, islice
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Environment, Template, TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -20,17 +22,39 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.tokenizer import ROLES, role_text
-from specdec_onnx.runtime.text.provenance import Said, concat, followed
+from specdec_onnx.runtime.text.provenance import Said, concat, followed, written
 
 Message = dict[str, str]
 
 SECONDS = 10.0
 """After this long, a template is assumed never to end."""
 
-_MOST_PIECES = 5_000_000
+_MOST_PIECES = 1_000_000
+_SOME = 1000
 _LARGEST = 10_000_000
+_LARGEST_INPUT = 2_000_000
+_LARGEST_NUMBER = 1_000_000
+_GROWTH = 200_000_000
+_SHRINKING = {
+    "startswith",
+    "endswith",
+    "find",
+    "rfind",
+    "index",
+    "rindex",
+    "count",
+    "length",
+    "default",
+    "d",
+    "trim",
+}
+_SHRINKING |= {"split", "rsplit", "splitlines", "partition", "rpartition", "removeprefix", "removesuffix"}
+_SHRINKING |= {"strip", "lstrip", "rstrip", "first", "last", "list"}
+"""What returns no more than it was given."""
+_FORMATTING = {"format", "format_map", "strftime", "%"}
+_INTERNAL = (Environment, EvalContext, Context)
 _DEADLINE = ContextVar("deadline", default=float("inf"))
-_PLAIN_FILTERS = {"trim", "replace", "string", "list", "first", "last", "reverse", "default", "d", "map"}
+_PLAIN_FILTERS = {"string", "trim", "replace", "list", "first", "last", "reverse", "default", "d", "map"}
 """Filters that only use operations which `Said` follows by itself."""
 
 
@@ -89,6 +113,8 @@ class _clear_errors:
         if not isinstance(error, Exception) or isinstance(error, SpecdecError):
             return
         text = " ".join(str(error).split())
+        if isinstance(error, MemoryError):
+            text = "it takes more memory than there is"
         why = text if isinstance(error, TemplateError) else f"{type(error).__name__}: {text}"
         raise SpecdecError(
             f"{self._whose} failed",
@@ -99,7 +125,7 @@ class _clear_errors:
 
 def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_answer: bool) -> str:
     marked = [
-        {key: value if key == "role" else Said(value) for key, value in message.items()}
+        {key: value if _names_role(key, value) else Said(value) for key, value in message.items()}
         for message in messages
     ]
     before = _DEADLINE.set(time.monotonic() + SECONDS)
@@ -115,6 +141,11 @@ def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_
             )
     finally:
         _DEADLINE.reset(before)
+
+
+def _names_role(key: str, value: str) -> bool:
+    """Whether the template may make a control token of it, as in `"<|" + role + "|>"`."""
+    return key == "role" and value.replace("-", "_").isidentifier()
 
 
 def _without_system_role(messages: list[Message]) -> list[Message]:
@@ -155,7 +186,7 @@ class _Generator(CodeGenerator):
     """Compiles `a ~ b` so that the environment joins it."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
-        self.write("environment.concat(map(str, (")
+        self.write("environment.concat(map(environment.finalize, (")
         for each in node.nodes:
             self.visit(each, frame)
             self.write(", ")
@@ -166,14 +197,17 @@ class _Environment(ImmutableSandboxedEnvironment):
     """A sandbox that tracks the origin of text through every operation, and stops what would never end."""
 
     code_generator_class = _Generator
-    intercepted_binops = frozenset(("%", "*", "**"))
+    intercepted_binops = frozenset(("%", "*", "**", "+"))
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
         """Join what a template wrote."""
-        pieces = list(islice(parts, _MOST_PIECES + 1))
-        if len(pieces) > _MOST_PIECES:
-            raise TemplateError("it writes without end")
+        parts, pieces, size = iter(parts), list[str](), 0
+        while some := list(islice(parts, _SOME)):
+            pieces += some
+            size += sum(map(len, some))
+            if size > _LARGEST or len(pieces) > _MOST_PIECES:
+                raise TemplateError("it writes without end")
         return concat(pieces)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -189,6 +223,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         call = super().call
         method = getattr(obj, "__wrapped__", obj)
         text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+        if isinstance(text, (str, bytes, bytearray)):
+            _check_growth(name, (text, *args, *kwargs.values()))
+        elif isinstance(text, date):
+            _check_growth(name, args)
+        if isinstance(text, (bytes, bytearray)):
+            made = call(context, obj, *args, **kwargs)
+            return Said(made) if isinstance(made, str) else made
         if not isinstance(text, str) or (isinstance(text, Said) and name in vars(Said)):
             return call(context, obj, *args, **kwargs)
         find = super().getattr
@@ -198,12 +239,77 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         compute = partial(super().call_binop, context, operator)
-        sizes = [len(side) if isinstance(side, (str, list, tuple)) else side for side in (left, right)]
-        if operator != "%" and all(isinstance(size, int) for size in sizes):
-            size = sizes[0] * sizes[1] if operator == "*" else sizes[0].bit_length() * sizes[1]
-            if size > _LARGEST and (operator == "**" or sizes != [left, right]):
-                raise TemplateError(f"the result of {operator} is too large")
+        _check_time()
+        if operator == "%" and isinstance(left, (str, bytes)):
+            _check_growth(operator, (left, right))
+        elif operator != "%" and _result_size(operator, left, right) > _LARGEST:
+            raise TemplateError(f"the result of {operator} is too large")
         return followed(compute, left, right)
+
+
+def _result_size(operator: str, left: Any, right: Any) -> int:
+    """The characters, items or bits of `left operator right`; 0 where these are no limit."""
+    sizes = [len(side) if isinstance(side, (str, bytes, list, tuple)) else side for side in (left, right)]
+    if not all(isinstance(size, int) for size in sizes):
+        return 0
+    first, second = (abs(size) for size in sizes)
+    if sizes == [left, right]:
+        bits = first.bit_length(), second.bit_length()
+        return {"**": bits[0] * second, "*": sum(bits), "+": 0}[operator]
+    return first + second if operator == "+" else first * second
+
+
+def _check_growth(name: str, args: Sequence[Any]) -> None:
+    """Raise TemplateError before a call that could take all memory, or more time than a check can interrupt.
+
+    No function returns more than its first argument times the largest other one, by value if it is a number.
+    """
+    _check_time()
+    first, *others = [arg for arg in args if not isinstance(arg, _INTERNAL)] or [None]
+    size = _size(first)
+    values = [*others, *(item for arg in others if isinstance(arg, tuple) for item in arg)]
+    numbers = [abs(value) for value in values if isinstance(value, int)]
+    if name in _FORMATTING and isinstance(first, str):
+        numbers.append(sum(int(number[:9]) for number in re.findall(r"\d+", first)))
+        numbers.append(_LARGEST if re.search(r"\{[^{}]*\{", first.replace("{{", "")) else 0)
+    largest = max([0, *numbers, *map(_size, others)])
+    too_much = max([0, *numbers]) > _LARGEST_NUMBER or size > _LARGEST_INPUT or size * largest > _GROWTH
+    if too_much and name not in _SHRINKING:
+        raise TemplateError(f"the result of {name} may be too large")
+
+
+def _size(value: Any) -> int:
+    """Characters and items in a value, counted up to a limit."""
+    left, counted = [value], 0
+    while left and counted <= _LARGEST:
+        item = left.pop()
+        counted += 1
+        if isinstance(item, (str, bytes, bytearray)):
+            counted += len(item)
+        elif isinstance(item, (list, tuple)):
+            left += item
+        elif isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, range):
+            counted += len(item)
+    return counted
+
+
+def _written(value: Any) -> str:
+    if not isinstance(value, str) and _size(value) > _LARGEST_INPUT:
+        raise TemplateError("what it writes is too large")
+    return written(value)
+
+
+def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that is refused what would be too large, and whose result knows its origin."""
+    run = function if name in _PLAIN_FILTERS else partial(followed, function)
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        _check_growth(name, (*args, *kwargs.values()))
+        return run(*args, **kwargs)
+
+    return update_wrapper(guarded, function)
 
 
 def _check_time() -> None:
@@ -214,12 +320,15 @@ def _check_time() -> None:
 @lru_cache(maxsize=1)
 def _environment() -> _Environment:
     environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], cache_size=0
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, loopcontrols],
+        cache_size=0,
+        finalize=_written,
     )
-    environment.filters["tojson"] = _tojson
-    for name in environment.filters.keys() - _PLAIN_FILTERS:
-        function = environment.filters[name]
-        environment.filters[name] = update_wrapper(partial(followed, function), function)
+    environment.filters |= {"tojson": _tojson, "string": written}
+    environment.filters = {name: _guarded(name, function) for name, function in environment.filters.items()}
+    del environment.globals["lipsum"]
     environment.globals["raise_exception"] = _refuse
     return environment
 

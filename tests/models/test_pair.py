@@ -183,3 +183,14 @@ def test_pair_that_names_a_missing_or_outside_graph(tmp_path: Path) -> None:
 def test_a_pair_is_not_a_model(tmp_path: Path) -> None:
     with pytest.raises(SpecdecError, match="it holds a pair"):
         open_model(write_pair(tmp_path))
+
+
+def test_the_draft_of_a_single_model_may_be_named_from_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    write_model_folder(tmp_path / "target")
+    write_model_folder(tmp_path / "draft")
+    pair = open_pair(tmp_path / "target", "~/draft")
+    assert pair.draft is not None and pair.draft.path == tmp_path / "draft"

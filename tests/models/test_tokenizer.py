@@ -113,3 +113,12 @@ def test_threads_may_decode_while_others_encode(tokenizer: Tokenizer) -> None:
         encoded = pool.map(lambda special: tokenizer.encode(TEXT, special=special), [True, False] * 200)
         decoded = pool.map(tokenizer.decode, [ids] * 400)
         assert set(decoded) == {TEXT} and all(found == ids for found in encoded)
+
+
+def test_a_text_that_the_tokenizer_cannot_read_is_one_error() -> None:
+    tokenizer = Tokenizer(RawTokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)])))
+    assert tokenizer.encode("a") == [1]
+    for read in (tokenizer.encode, tokenizer.encoding):
+        with pytest.raises(SpecdecError, match="cannot read this text") as caught:
+            read("b")
+        assert "unk_id" in caught.value.why

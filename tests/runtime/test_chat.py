@@ -156,3 +156,19 @@ def test_a_fork_leaves_the_conversation_alone(engine: Engine) -> None:
     assert engine.last.statistics.cached_prompt_tokens > 8, "it knows the answer's tokens"
     list(chat.send("three", max_new_tokens=8))
     assert [message["content"] for message in chat.messages if message["role"] == "user"] == ["one", "three"]
+
+
+@pytest.mark.parametrize("entry", [{"role": "user"}, {"content": "x"}, "hello", {"role": 5, "content": "x"}])
+def test_an_entry_that_is_no_message_is_named(engine: Engine, entry: object) -> None:
+    chat = engine.chat()
+    chat.messages.append(entry)  # type: ignore[arg-type]
+    with pytest.raises(SpecdecError, match=r"entry 0 of the conversation|role of message 0"):
+        chat.send("x")
+
+
+@pytest.mark.parametrize("index", ["0", 0.0, None, 5])
+def test_an_edit_of_no_message_says_how_they_are_numbered(engine: Engine, index: object) -> None:
+    chat = engine.chat(system="x")
+    with pytest.raises(SpecdecError, match="there is no message") as caught:
+        chat.edit(index, "x")  # type: ignore[arg-type]
+    assert caught.value.why == "they are numbered from 0 to 0"

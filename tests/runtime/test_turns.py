@@ -1,6 +1,8 @@
 """Several threads on one engine: answers queue, none touches another, and nobody waits for ever."""
 
+import asyncio
 import gc
+import random
 import sys
 import threading
 import time
@@ -188,12 +190,121 @@ def test_those_who_wait_come_in_the_order_they_came(pair: Engine, threads: Threa
     assert begun == list(range(5))
 
 
-def test_an_answer_that_nobody_reads_on_gives_way(impatient: Engine, threads: ThreadPoolExecutor) -> None:
+def test_an_answer_that_nobody_reads_on_gives_way_and_continues_when_it_is_read(
+    impatient: Engine, threads: ThreadPoolExecutor
+) -> None:
+    told = impatient.generate("x", max_new_tokens=8, mode="plain")
     steps = impatient.stream("x", max_new_tokens=8, mode="plain")
     next(steps)
     assert threads.submit(impatient.generate, PROMPT, max_new_tokens=4).result(30)
-    with pytest.raises(SpecdecError, match="superseded"):
-        next(steps)
+    assert reason(steps) == "length" and steps.result.text == told
+
+
+def asked(engine: Engine, number: int, tokens: int = 12) -> Stream:
+    """One of several answers, all with another text or another way to choose it."""
+    mode = engine.modes[number % len(engine.modes)]
+    sampled = {"temperature": 1.0, "seed": number} if number % 2 else {"repetition_penalty": 1.5}
+    return engine.stream(PROMPTS[number % len(PROMPTS)], mode=mode, max_new_tokens=tokens, **sampled)
+
+
+@pytest.mark.parametrize("kind", ["single", "pair"])
+def test_answers_that_are_read_in_any_mixture_are_what_they_are_alone(
+    kind: str,
+    request: pytest.FixtureRequest,
+    threads: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine: Engine = request.getfixturevalue(kind)
+    monkeypatch.setattr(engine._turns, "patience", 0.0)
+    alone = [asked(engine, number) for number in range(8)]
+    assert [reason(steps) for steps in alone] == ["length"] * 8
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(order=st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=40))
+    def check(order: list[tuple[int, bool]]) -> None:
+        mixed = [asked(engine, number) for number in range(8)]
+        for number, elsewhere in order:
+            if not mixed[number].result.finish_reason:
+                threads.submit(next, mixed[number]).result(30) if elsewhere else next(mixed[number])
+        for steps in mixed:
+            reason(steps)
+        assert [steps.result.tokens for steps in mixed] == [steps.result.tokens for steps in alone]
+
+    check()
+
+
+async def read_in_pool(steps: Stream, pool: ThreadPoolExecutor | None = None) -> str:
+    """As web servers read: each step in whichever thread is free."""
+    text = ""
+    loop = asyncio.get_running_loop()
+    while (step := await loop.run_in_executor(pool, next, steps, None)) is not None:
+        text += step.text
+        await asyncio.sleep(0.001)
+    return text
+
+
+def test_a_web_server_that_reads_each_step_in_another_thread_loses_no_answer(pair: Engine) -> None:
+    alone = ["".join(step.text for step in asked(pair, number)) for number in range(8)]
+
+    async def client(number: int, delay: float) -> str:
+        await asyncio.sleep(delay)
+        return await read_in_pool(asked(pair, number))
+
+    async def serve(delays: list[float]) -> list[str]:
+        return await asyncio.gather(*(client(number, delay) for number, delay in enumerate(delays)))
+
+    rng, begun = random.Random(1), time.monotonic()
+    for _ in range(10):
+        assert asyncio.run(serve([rng.random() * 0.05 for _ in range(4)])) == alone[:4]
+    assert time.monotonic() - begun < 8, "who may begin is told at once"
+
+
+def test_more_answers_than_threads_that_read_them_all_come_to_their_ends(impatient: Engine) -> None:
+    alone = ["".join(step.text for step in asked(impatient, number, 6)) for number in range(5)]
+
+    async def serve(pool: ThreadPoolExecutor) -> list[str]:
+        return await asyncio.gather(*(read_in_pool(asked(impatient, n, 6), pool) for n in range(5)))
+
+    for size in (1, 2):
+        with ThreadPoolExecutor(size) as pool:
+            assert asyncio.run(serve(pool)) == alone
+
+
+def test_coroutines_of_one_thread_may_read_answers_in_turns(pair: Engine) -> None:
+    alone = ["".join(step.text for step in asked(pair, number)) for number in range(3)]
+
+    async def client(number: int) -> str:
+        text = ""
+        for step in asked(pair, number):
+            text += step.text
+            await asyncio.sleep(0)
+        return text
+
+    async def serve() -> list[str]:
+        return await asyncio.gather(*map(client, range(3)))
+
+    begun = time.monotonic()
+    assert asyncio.run(serve()) == alone
+    assert time.monotonic() - begun < pair._turns.patience, "none waited for a reader who waited for it"
+
+
+def test_an_earlier_answer_that_is_read_on_changes_nothing_in_the_conversation(pair: Engine) -> None:
+    chat = pair.chat()
+    earlier = chat.send("one", max_new_tokens=8, mode="plain")
+    next(earlier)
+    list(chat.send("two", max_new_tokens=4))
+    before = [dict(message) for message in chat.messages]
+    assert reason(earlier) == "length"
+    assert chat.messages == before
+
+
+def test_an_answer_that_was_put_off_can_be_cancelled(pair: Engine) -> None:
+    steps = pair.stream("x", max_new_tokens=8, mode="plain")
+    next(steps)
+    pair.generate(PROMPT, max_new_tokens=2)
+    steps.cancel()
+    assert reason(steps) == "cancelled"
+    assert pair.generate(PROMPT, max_new_tokens=2)
 
 
 def test_a_long_pass_is_no_pause(slow: Engine, impatient: Engine, threads: ThreadPoolExecutor) -> None:
@@ -212,7 +323,7 @@ def test_a_long_pass_is_no_pause(slow: Engine, impatient: Engine, threads: Threa
     assert (first.result(30), second.result(30)) == ("length", "length")
 
 
-def test_an_answer_that_threads_read_in_turns_is_not_superseded_by_them(
+def test_an_answer_that_threads_read_in_turns_is_not_put_off_by_them(
     impatient: Engine, threads: ThreadPoolExecutor
 ) -> None:
     """A server hands each step to whichever thread is free."""

@@ -19,7 +19,7 @@ from specdec_onnx.runtime.machine import footprint
 from specdec_onnx.runtime.machine import loading as placement
 from specdec_onnx.runtime.machine import self_test as selftest
 from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.runtime.machine.footprint import Footprint, check_memory, predict
+from specdec_onnx.runtime.machine.footprint import Footprint, check_memory, context_limit, predict
 from specdec_onnx.runtime.machine.loading import Placer, draft_cost
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model import device
@@ -259,3 +259,20 @@ def test_more_threads_than_cores_are_refused_before_anything_is_opened(tmp_path:
 
 def test_as_many_threads_as_cores_are_allowed() -> None:
     check_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def test_a_wrong_vocabulary_in_the_config_is_no_lack_of_memory(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "model")
+    right = predict(open_model(folder), 64)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 10**9}))
+    assert predict(open_model(folder), 64) == right
+
+
+def test_a_context_without_room_for_padding_is_named(tmp_path: Path) -> None:
+    folder = export_tiny(tmp_path / "model")
+    facts = json.loads((folder / "specdec.json").read_text())
+    (folder / "specdec.json").write_text(json.dumps(facts | {"context_length": 5}))
+    for requested in (None, 100):
+        with pytest.raises(SpecdecError, match="has a context of 5 tokens"):
+            context_limit(open_model(folder), requested)

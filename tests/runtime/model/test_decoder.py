@@ -1,5 +1,8 @@
 """The decoder and its cache: every way to cut a text into passes gives the same logits."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +142,53 @@ def test_a_missing_data_file_is_named(folders: dict[str, Path], tmp_path: Path) 
     next((broken / "onnx").glob("*data")).unlink()
     with pytest.raises(SpecdecError, match="cannot load"):
         open_tiny(broken)
+
+
+LEAVING = """
+import sys, threading
+from specdec_onnx.models.folder import open_model
+from specdec_onnx.runtime.model.decoder import Decoder
+
+decoder, passed = Decoder.open(open_model(sys.argv[1]), capacity=520), threading.Event()
+
+def work():
+    while True:
+        decoder.forward([5] * 512, keep=1)
+        decoder.rollback(0)
+        passed.set()
+
+threading.Thread(target=work, daemon=True).start()
+passed.wait()
+"""
+
+
+def test_a_program_may_end_while_a_daemon_thread_computes(tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 4, "hidden_size": 256, "intermediate_size": 1024}
+    folder = export_tiny(tmp_path / "slow", seed=3, **sizes)
+    for _ in range(2):
+        left = subprocess.run(
+            [sys.executable, "-c", LEAVING, str(folder)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (left.returncode, "terminate" in left.stderr) == (0, False), left.stderr
+
+
+def test_an_error_that_a_signal_handler_raises_during_a_pass_keeps_its_name(folders: dict[str, Path]) -> None:
+    decoder = open_tiny(folders["fp32"])
+
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    before = signal.signal(signal.SIGTERM, late)
+    run = decoder.session.run_with_iobinding
+    decoder.session.run_with_iobinding = lambda *args: (run(*args), signal.raise_signal(signal.SIGTERM))
+    try:
+        with pytest.raises(TimeoutError, match="too late"):
+            decoder.forward(tokens(5))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    decoder.session.run_with_iobinding = run
+    decoder.forward(tokens(5))

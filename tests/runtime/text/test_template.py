@@ -1,5 +1,6 @@
 """Chat templates: what they may use, whom they are put right for, and one error for all that fails in them."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,10 @@ def test_what_is_not_given_is_none_or_undefined(tmp_path: Path) -> None:
     assert render(model, ASKED) == "False True False <|im_end|>"
 
 
+def test_the_mark_that_editors_put_before_utf_8_is_not_part_of_a_template(tmp_path: Path) -> None:
+    assert written(tmp_path, "\ufeff{{ messages[0].content }}") == "hi"
+
+
 FAILING = {
     "a sum of text and number": ("{{ messages[0].content + 1 }}", "TypeError"),
     "division by zero": ("{{ 1 / 0 }}", "ZeroDivisionError"),
@@ -66,6 +71,65 @@ FAILING = {
     "a way out of the sandbox": ("{{ ''.__class__.__mro__ }}", "unsafe"),
     "no refusal but an odd one": ("{{ raise_exception(1) }}", "1"),
 }
+
+
+TOO_LARGE = [
+    "'a'.ljust(10**10)",
+    "'a' | center(10**10)",
+    "'1'.zfill(10**10)",
+    "'{:>9999999999}'.format(1)",
+    "'{:>{}}'.format(1, '9999999999')",
+    "'%9999999999d' | format(1)",
+    "'%9999999999d' % 1",
+    "'%*d' % (10**9, 1)",
+    "('a' * 1000000).replace('a', 'b' * 100000)",
+    "('a' * 1000000) | replace('a', 'b' * 100000)",
+    "range(99999) | join('b' * 1000000)",
+    "('b' * 1000000).join('a' * 1000000)",
+    "('\t' * 100000).expandtabs(1000000)",
+    "('a' * 1000000).translate({97: 'b' * 100000})",
+    "('a ' * 500000) | wordwrap(1, wrapstring='x' * 10000)",
+    "('\n' * 1000000) | indent(10000)",
+    "range(10) | batch(10**9, 'x') | list",
+    "range(10) | slice(10**9) | list",
+    "messages | tojson(indent=10**9)",
+    "(range(99999) | list * 50) | sort",
+    "lipsum(n=10**7)",
+    "strftime_now('%9999999d')",
+]
+GROWING = ["ns.x ~ ns.x", "ns.x + ns.x", "[ns.x, ns.x]", "(ns.x, ns.x)", "{1: ns.x, 2: ns.x}", "ns.n * ns.n"]
+
+
+@pytest.mark.parametrize("expression", TOO_LARGE)
+def test_what_would_take_all_memory_is_refused_before_it_does(expression: str, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(SpecdecError, match="failed") as caught:
+        written(tmp_path, "{{ (" + expression + ") | length }}")
+    assert caught.value.why and time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("step", GROWING)
+def test_what_doubles_in_a_loop_is_stopped(step: str, tmp_path: Path) -> None:
+    kept = "n" if "n * n" in step.replace("ns.", "") else "x"
+    source = (
+        "{% set ns = namespace(x='ab', n=3) %}{% for i in range(60) %}{% set ns."
+        + kept + " = " + step + " %}{% endfor %}{{ ns." + kept + " }}"
+    )  # fmt: skip
+    begun = time.monotonic()
+    with pytest.raises(SpecdecError, match="failed"):
+        written(tmp_path, source)
+    assert time.monotonic() - begun < 9
+
+
+def test_long_messages_pass_through_what_templates_do(tmp_path: Path) -> None:
+    source = (
+        "{% for m in messages %}{{ m.content.split('</think>')[-1].replace('x', 'yz') | trim }}"
+        "{{ m.content | tojson | length }}{{ m.content.startswith(m.content) }}{{ '%s %s' | format(m.content, m.content) | length }}"
+        "{{ m.content | replace('12', '3') | length }}{{ (m.content ~ m.content + '!') | length }}{% endfor %}"
+    )
+    text = "x 0123456789 " * 30_000
+    said = written(tmp_path, source, [{"role": "user", "content": text}])
+    assert said.startswith("yz 0123456789") and said.endswith(f"{2 * len(text) + 1}")
 
 
 @pytest.mark.parametrize("name", FAILING)
