@@ -66,7 +66,7 @@ class Parameters:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
 
-_MOST = 1e6
+_MOST, _MOST_BIAS = 1e6, 1e30
 _RANGES: dict[str, tuple[type, float, float, str]] = {
     "max_new_tokens": (Integral, 1, math.inf, "a whole number, 1 or more"),
     "temperature": (Real, 0, _MOST, "a number from 0 (greedy) to 1,000,000"),
@@ -110,10 +110,10 @@ def _check(parameters: Parameters) -> None:
     if not isinstance(parameters.logit_bias, Mapping):
         raise SpecdecError(f"logit_bias is {parameters.logit_bias!r}", "it must map token ids to numbers")
     for token, bias in parameters.logit_bias.items():
-        if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias <= _MOST):
+        if not (_is(Integral, token) and token >= 0 and _is(Real, bias) and bias <= _MOST_BIAS):
             raise SpecdecError(
                 f"logit_bias is {{{token!r}: {bias!r}}}",
-                "it must map token ids to numbers up to 1,000,000 (-inf bans)",
+                "it must map token ids to numbers up to 1e30 (-inf bans)",
             )
 
 
