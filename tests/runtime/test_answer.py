@@ -134,7 +134,7 @@ def test_the_models_last_position_can_be_reached(tmp_path: Path, mode: str) -> N
     assert engine.context == 64 - SPARE_ROWS
     steps = list(engine.stream([5] * 40, mode=mode, max_new_tokens=100))
     assert (len(engine.last.tokens), steps[-1].finish_reason) == (24 - SPARE_ROWS, "context")
-    with pytest.raises(SpecdecError, match=f"room for 2 to {64 - SPARE_ROWS}"):
+    with pytest.raises(SpecdecError, match=f"supports 2 to {64 - SPARE_ROWS}"):
         load(tmp_path / "short", context=1000)
 
 

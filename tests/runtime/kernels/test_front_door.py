@@ -70,6 +70,7 @@ def test_an_instruction_set_of_another_processor_is_an_error(monkeypatch: pytest
 
 
 def test_a_wrong_setting_ends_a_command_with_one_clear_error() -> None:
+    pytest.importorskip("rich", reason="the command prints tables")
     done = subprocess.run(
         [sys.executable, "-m", "specdec_onnx.tui.cli.main", "doctor"],
         env=os.environ | {SETTING: "sse9"},
