@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from specdec_onnx.export.spec import LayerCount, Options
 
 
-_FORMATS = "w8a8, int4, int8 or fp32; int4-64 sets the block size"
+_FORMATS = (
+    "mixed (feed-forward in 4 bits, attention in 8), w8a8, int4, int8 or fp32; int4-64 sets the block size"
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,10 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--target-format",
         metavar="F",
-        default="w8a8",
-        help=f"{_FORMATS}; 'gguf' copies a GGUF file's own blocks; 'auto' measures w8a8 and int4 or gguf here and "
-        "keeps the faster of those within 0.01 nats (KL to the float model) of the better one, or one within 0.05 nats "
-        "if that is 1.25 times faster (default: %(default)s)",
+        help=f"{_FORMATS}; 'gguf' copies the blocks of a GGUF file, 'mixed' only those of 4 bits; 'auto' measures the "
+        "default format and the next best here, and keeps the faster one if its quality is close (default: mixed where "
+        "specdec's own CPU kernels run, w8a8 elsewhere)",
     )
     _add_draft_options(parser)
     add(
@@ -81,7 +82,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         "--draft-format",
         metavar="F",
         default="int4",
-        help="the same for the draft, but not 'auto' (default: %(default)s, block 128)",
+        help="weight format of the draft, any but 'auto' (default: %(default)s, block 128)",
     )
     add(
         "--trim",

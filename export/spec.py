@@ -18,8 +18,8 @@ TRIM = 32768
 _TARGET_BLOCK, _DRAFT_BLOCK = 32, 128
 """int4 block sizes: small for a target's quality, large for a draft's speed."""
 
-_CANDIDATES, _CANDIDATES_WITHOUT_KERNELS = ("w8a8", "gguf"), ("w8a8", "int4")
-"""The target formats that "auto" measures."""
+_CANDIDATES, _CANDIDATES_WITHOUT_KERNELS = ("mixed", "w8a8"), ("w8a8", "int4")
+"""The target formats that "auto" measures, the default one first."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Options:
     """How a pair is exported, as on the command line.
 
     Args:
-        target_format: The target's weight format; "auto" measures several and keeps the best.
+        target_format: The target's weight format; "auto" measures several and keeps the best. None: `mixed` where our
+            kernels run, which make it both faster and better than int4, and `w8a8` elsewhere.
         draft_format: The draft's weight format.
         trim: How many token ids the draft's head scores, beside special tokens; None for all.
         context: Longest text, in tokens.
@@ -62,7 +63,7 @@ class Options:
         cache: Type of the key-value cache.
     """
 
-    target_format: str = "w8a8"
+    target_format: str | None = None
     draft_format: str = "int4"
     trim: int | None = TRIM
     context: int = CONTEXT
@@ -73,9 +74,12 @@ class Options:
 
     def target(self) -> ModelSpec:
         """The target's spec; SpecdecError for an unknown format."""
-        auto = self.target_format == "auto"
-        measured = _CANDIDATES if kernels().name else _CANDIDATES_WITHOUT_KERNELS
-        formats = [parse_format(name, _TARGET_BLOCK) for name in (measured if auto else [self.target_format])]
+        auto, measured = (
+            self.target_format == "auto",
+            _CANDIDATES if kernels().name else _CANDIDATES_WITHOUT_KERNELS,
+        )
+        names = measured if auto else [self.target_format or measured[0]]
+        formats = [parse_format(name, _TARGET_BLOCK) for name in names]
         candidates = tuple(formats) if auto else ()
         return ModelSpec(formats[0], None, self.context, self.smooth, self.graph, self.cache, candidates)
 

@@ -88,7 +88,7 @@ class Weights:
 
     def head_blocks(self) -> Sequence[Blocks] | None:
         """The head as it is stored, if it is copied."""
-        return self._blocks([self._head.removesuffix(".weight")], self._architecture.scales.logits)
+        return self._blocks("head", [self._head.removesuffix(".weight")], self._architecture.scales.logits)
 
     def layer(self, index: int) -> Layer:
         """Layer `index`, read now and not kept here."""
@@ -120,15 +120,15 @@ class Weights:
         )
 
     def _layer_blocks(self, **linears: tuple[Sequence[str], float]) -> dict[str, Sequence[Blocks]]:
-        stored = {kind: self._blocks(names, factor) for kind, (names, factor) in linears.items()}
+        stored = {kind: self._blocks(kind, names, factor) for kind, (names, factor) in linears.items()}
         return {kind: blocks for kind, blocks in stored.items() if blocks is not None}
 
-    def _blocks(self, names: Sequence[str], factor: float) -> Sequence[Blocks] | None:
+    def _blocks(self, kind: str, names: Sequence[str], factor: float) -> Sequence[Blocks] | None:
         """Matrices below each other, if the format takes all of them as stored."""
         if self._blocked is None or not isinstance(self._checkpoint, BlockCheckpoint):
             return None
         parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
-        fitted = [None if part is None else self._blocked.fitted(part) for part in parts]
+        fitted = [None if part is None else self._blocked.fitted(part, kind) for part in parts]
         fitting = [part for part in fitted if part is not None]
         if len(fitting) < len(parts):
             self.lost_zeros |= any(part is not None and part.zeros is not None for part in parts)
@@ -146,8 +146,11 @@ class Weights:
             return False
         shapes = expected_shapes(self._architecture)
         matrices = [name for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING]
-        samples = map(checkpoint.sample, {*matrices, self._head})
-        return all(sample is not None and format.fitted(sample) is not None for sample in samples)
+        samples = {name: checkpoint.sample(name) for name in (*matrices, self._head)}
+        return all(
+            sample is not None and format.fitted(sample, _kind(name)) is not None
+            for name, sample in samples.items()
+        )
 
     def _norm(self, name: str) -> Array:
         return self._read(name) + np.float32(self._architecture.family.norm_offset)
@@ -208,6 +211,19 @@ def _qkv(family: Family) -> Sequence[str]:
 
 def _gate_up(family: Family) -> Sequence[str]:
     return ["mlp.gate_up_proj"] if family.fused else [f"mlp.{name}_proj" for name in ("gate", "up")]
+
+
+def _kind(name: str) -> str:
+    """What `Layer` calls the matrix of which a tensor is a part; `head` for all outside the layers."""
+    projection = name.removesuffix(".weight").rpartition(".")[2]
+    kinds = {
+        "o_proj": "output",
+        "down_proj": "down",
+        "gate_proj": "gate_up",
+        "up_proj": "gate_up",
+        "gate_up_proj": "gate_up",
+    }
+    return kinds.get(projection, "qkv") if "layers." in name else "head"
 
 
 def _head_norms(architecture: Architecture) -> dict[str, tuple[int, ...]]:

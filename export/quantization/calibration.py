@@ -149,7 +149,7 @@ class CalibratedWeights(Weights):
         """Remember what was chosen, and tell the format; returns the scales."""
         self.choices[name] = choice
         names = _HEADS if name == "head" else (name, f"{name}.unbiased")
-        if self._format.calibrate(names, choice.importance, choice.after):
+        if self._format.calibrate(names, choice.importance, choice.after, choice.power):
             self.float_activations.append(name)
         return choice.scales
 
@@ -157,7 +157,7 @@ class CalibratedWeights(Weights):
 def _copied(channels: int) -> Smoothing:
     """What is noted of a matrix that is copied as stored."""
     ones = np.ones(channels, np.float32)
-    return Smoothing(ones, ones, "copied", 0.0, 0.0)
+    return Smoothing(ones, ones, "copied", 0.0, 0.0, 0.0)
 
 
 def summary(weights: CalibratedWeights) -> dict[str, Any]:

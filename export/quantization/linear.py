@@ -21,6 +21,9 @@ Matrix = NDArray[np.float32]
 TOLERATED_ERROR = 0.01
 """Squared error of a w8a8 layer, as a share of its output's squares, above which its activations stay in float."""
 
+TOLERATED_LOSS = 0.02
+"""Bound on the nats of KL divergence that 4 bits may cost a head whose layers are copied; the cost is a third to a half."""
+
 _LEVELS = 127
 _ZERO_POINT = 128
 _LOW, _HIGH = -8, 7
@@ -29,6 +32,9 @@ _STRETCHES = (1.0, 0.8, 0.86, 0.92, 1.06, 1.12)
 
 _MOST_ZERO = 1 << 15
 """Zero points end here, within the range of halves: a block so far from zero, for its step, is a constant."""
+
+_ATTENTION, _FEED_FORWARD = ("qkv", "output"), ("gate_up", "down")
+"""The kinds of layers; whatever else is multiplied is the head."""
 
 _STRIPE_BYTES = 32 << 20
 _SIDE = 64
@@ -129,13 +135,14 @@ class Format(Protocol):
 class Calibrated(Format, Protocol):
     """A format whose loss depends on a layer's activations."""
 
-    def calibrate(self, names: Collection[str], importance: Matrix, error: float) -> bool:
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float, power: float) -> bool:
         """Prepare for the layers `names`, before they are written.
 
         Args:
             names: The names under which `linear` may be called.
             importance: Mean square of each input channel [in].
             error: Squared error of the output at this format, as a share of its squares.
+            power: Mean square of the output.
 
         Returns:
             Whether the layer's activations stay in float, because it would lose too much.
@@ -179,7 +186,7 @@ class RowwiseInt8:
     signed: bool = True
     float_activations: set[str] = field(default_factory=set, compare=False)
 
-    def calibrate(self, names: Collection[str], importance: Matrix, error: float) -> bool:
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float, power: float) -> bool:
         """Whether the error is so large that activations stay in float."""
         too_large = error > TOLERATED_ERROR
         self.float_activations.update(names if too_large else ())
@@ -246,8 +253,8 @@ class WeightOnly:
         packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
         return _multiply(graph, x, packed, (scales, None), (*self.grid, weight.shape[1]), name)
 
-    def fitted(self, stored: Blocks) -> Blocks | None:
-        """Blocks that a source stores as this format keeps them; None if they are rounded anew."""
+    def fitted(self, stored: Blocks, kind: str) -> Blocks | None:
+        """Blocks that a source stores, as this format keeps those of a layer; None if they are rounded anew."""
         return stored if stored.grid == self.grid and stored.zeros is None else None
 
     def copy_blocks(self, graph: Graph, x: str, stored: Sequence[Blocks], inner: int, name: str) -> str:
@@ -276,7 +283,7 @@ class Int4(WeightOnly):
     embedding_bits: int = 8
     importance: dict[str, Matrix] = field(default_factory=dict, compare=False)
 
-    def calibrate(self, names: Collection[str], importance: Matrix, error: float) -> bool:
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float, power: float) -> bool:
         """Remember how much each channel matters; activations are rounded finely enough in any case."""
         self.importance.update(dict.fromkeys(names, importance))
         return False
@@ -313,13 +320,58 @@ class AsStored(Int4):
         """The name of what is not copied."""
         return super().name
 
-    def fitted(self, stored: Blocks) -> Blocks | None:
-        """Blocks that a source stores as this format keeps them; None if they are rounded anew."""
+    def fitted(self, stored: Blocks, kind: str) -> Blocks | None:
+        """Blocks that a source stores, as this format keeps those of a layer; None if they are rounded anew."""
         if stored.zeros is None:
             return stored
         if stored.bits == 8:
             return stored.around_zero()
         return stored if self.offsets else None
+
+
+@dataclass(frozen=True)
+class Mixed(AsStored):
+    """mixed: 4 bits for the feed-forward layers, 8 for attention; a GGUF file's own 4-bit blocks as they are.
+
+    Attention has few weights and loses most by rounding. The head has 4 bits only where the layers lose nearly nothing,
+    because their blocks are copied, and where calibration predicts a small loss for the head too.
+    """
+
+    copied: set[str] = field(default_factory=set, compare=False)
+    losses: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        """`mixed`."""
+        return "mixed"
+
+    @property
+    def otherwise(self) -> str:
+        """The name where nothing is copied: the same."""
+        return self.name
+
+    def fitted(self, stored: Blocks, kind: str) -> Blocks | None:
+        """The source's blocks of 4 bits, and in attention those of 8; None for others."""
+        kept = super().fitted(stored, kind) if stored.bits == 4 or kind in _ATTENTION else None
+        if kept is not None and kept.bits == 4:
+            self.copied.add(kind)
+        return kept
+
+    def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
+        """One MatMulNBits with 4 or 8 bits, by what the layer is."""
+        kind = name.removesuffix(".unbiased").rpartition(".")[2]
+        is_cheap = bool(self.copied) and self.losses.get(name, np.inf) <= TOLERATED_LOSS
+        if kind in _FEED_FORWARD or (kind not in _ATTENTION and is_cheap):
+            return super().linear(graph, x, weight, name)
+        return WeightOnly(8, self.block).linear(graph, x, weight, name)
+
+    def calibrate(self, names: Collection[str], importance: Matrix, error: float, power: float) -> bool:
+        """Remember what matters, and what 4 bits may cost: at most v/2 nats for logits whose error has the variance v."""
+        self.losses.update(dict.fromkeys(names, error * power / 2))
+        return super().calibrate(names, importance, error, power)
+
+
+_STORED = {"gguf": AsStored, "mixed": Mixed}
 
 
 def column_scales(weight: Matrix) -> Matrix:
@@ -329,18 +381,18 @@ def column_scales(weight: Matrix) -> Matrix:
 
 
 def parse_format(text: str, block: int = 32) -> Format:
-    """fp32, w8a8, gguf, int8[-BLOCK] or int4[-BLOCK], whose default is `block`; SpecdecError for anything else."""
+    """fp32, w8a8, mixed, gguf, int8[-BLOCK] or int4[-BLOCK], whose default is `block`; SpecdecError for anything else."""
     if text == "fp32":
         return Float32()
     if text == "w8a8":
         return RowwiseInt8(signed=not signed_weights_saturate())
-    if text == "gguf":
-        return AsStored(4, 32, offsets=bool(kernels().name))
+    if text in _STORED:
+        return _STORED[text](4, 32, offsets=bool(kernels().name))
     match = re.fullmatch(r"int([48])(?:-(16|32|64|128|256))?", text)
     if match is None:
         raise SpecdecError(
             f"unknown format {text!r}",
-            fix="use w8a8, int4, int8, gguf or fp32; int4-64 sets the block size (16 to 256)",
+            fix="use mixed, gguf, w8a8, int4, int8 or fp32; int4-64 sets the block size (16 to 256)",
         )
     if match[1] == "4":
         return Int4(4, int(match[2] or block))

@@ -36,13 +36,17 @@ _RANGE = 1e4
 
 @dataclass(frozen=True)
 class Smoothing:
-    """Scales of a layer's input channels [in], the importance left after scaling, and the error before and after."""
+    """Scales of a layer's input channels [in], the importance left after scaling, and the error before and after.
+
+    `power` is the mean square of the layer's exact output.
+    """
 
     scales: Array
     importance: Array
     rule: str
     before: float
     after: float
+    power: float
 
 
 def best_smoothing(
@@ -60,14 +64,14 @@ def best_smoothing(
     judges = rows[::_HELD_OUT][:: max(1, len(rows) // _HELD_OUT // _ROWS)]
     shaping = np.delete(rows, np.s_[::_HELD_OUT], axis=0) if len(rows) >= 2 * _HELD_OUT else rows
     importance, exact = np.mean(shaping**2, axis=0), judges @ some.T
-    best, before = None, 0.0
+    best, before, power = None, 0.0, float(np.mean(exact**2))
     for rule, scales in _candidates(shaping, some, group, rules):
         left = importance / scales**2
         error = _error(format.product(judges / scales, some * scales, left), exact)
         if best is None:
             before = error
         if best is None or error < best.after:
-            best = Smoothing(scales, left, rule, before, error)
+            best = Smoothing(scales, left, rule, before, error, power)
     assert best is not None
     return best
 

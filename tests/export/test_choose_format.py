@@ -50,8 +50,11 @@ def test_speed_is_predicted_from_costs_and_acceptance() -> None:
     assert tokens_per_second(0.9, steep, 0.0) == pytest.approx(20)
 
 
-@pytest.mark.parametrize("better", ["w8a8", "int4-32"])
-def test_the_better_one_stays_alone(better: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("better", "kernels"), [("w8a8", "off"), ("int4-32", "off"), ("mixed", "auto")])
+def test_the_better_one_stays_alone(
+    better: str, kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_KERNELS", kernels)
     monkeypatch.setattr(
         formats, "choose_format", lambda found: next(one for one in found if one.name == better)
     )
@@ -65,7 +68,10 @@ def test_the_better_one_stays_alone(better: str, tmp_path: Path, monkeypatch: py
     assert files[0] == files[1]
 
 
-def test_the_report_has_every_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_has_every_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_KERNELS", "off")
     folder = export_pair(CHECKPOINT, CHECKPOINT, tmp_path / "pair", Options(target_format="auto"))
     report = read_report(folder)
     formats = report["target"]["formats"]

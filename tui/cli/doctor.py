@@ -175,7 +175,7 @@ def _models(models: Mapping[str, Mapping[str, Any]], kernels: str) -> Table:
         if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
             nodes = f"{nodes}; int4 kernels: {model['kernels']}"
         if model.get("slow_zero_points"):
-            nodes = f"{nodes}; [yellow]many times slower without specdec's kernels[/]: export it here as int4 or w8a8"
+            nodes = f"{nodes}; [yellow]many times slower without specdec's kernels[/]: export it again on this machine"
         table.add_row(
             role,
             str(model["format"] or "–"),

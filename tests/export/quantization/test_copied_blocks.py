@@ -192,6 +192,62 @@ def test_a_source_without_blocks_becomes_int4(tmp_path: Path) -> None:
     assert (report["format"], report["copied_tensors"]) == ("int4-32", 0)
 
 
+def bits_of(folder: Path) -> dict[str, int]:
+    """Bits of each MatMulNBits of a graph, by its name."""
+    nodes = onnx.load(folder / "onnx" / "model.onnx", load_external_data=False).graph.node
+    products = [node for node in nodes if node.op_type == "MatMulNBits"]
+    return {node.name: next(one.i for one in node.attribute if one.name == "bits") for node in products}
+
+
+def test_mixed_copies_blocks_of_4_bits_and_rounds_feed_forward_layers_of_more(tmp_path: Path) -> None:
+    tiny = tiny_checkpoint("llama")
+    kinds = {"attn_v": Kind.Q8_0, "ffn_down": Kind.Q8_0}
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_1, kinds=kinds)
+    folder = export_model(file, tmp_path / "m", format="mixed")
+    own, found, bits = "model.layers.1.self_attn.", stored_weights(folder), bits_of(folder)
+    expected = np.concatenate([rounded(tiny, Kind.Q8_0, f"{own}v_proj")])
+    np.testing.assert_array_equal(found["layer.1.qkv"][-len(expected) :], expected)
+    assert [bits[f"layer.1.{name}"] for name in ("qkv.0", "qkv.1", "output", "gate_up", "down")] == [
+        4,
+        8,
+        4,
+        4,
+        4,
+    ]
+    report = read_report(folder)
+    assert (report["format"], report["copied_tensors"]) == ("mixed", LINEARS + 1 - 2)
+
+
+def test_mixed_spends_8_bits_on_attention_and_head_where_nothing_is_copied(tmp_path: Path) -> None:
+    folder = export_model(tiny_checkpoint("llama"), tmp_path / "m", format="mixed")
+    bits = bits_of(folder)
+    assert {name.rpartition(".")[2]: count for name, count in bits.items()} == {
+        "qkv": 8,
+        "output": 8,
+        "gate_up": 4,
+        "down": 4,
+        "logits": 8,
+    }
+
+
+@pytest.mark.parametrize(("loudness", "bits"), [(0.2, 4), (5.0, 8)])
+def test_mixed_gives_a_head_4_bits_if_that_moves_its_logits_little(
+    tmp_path: Path, loudness: float, bits: int
+) -> None:
+    tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
+    tiny.tensors["lm_head.weight"] *= np.float32(loudness)
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0, kinds={"output.weight": Kind.Q8_0})
+    assert bits_of(export_model(file, tmp_path / "m", format="mixed"))["logits"] == bits
+
+
+@pytest.mark.parametrize(("setting", "format"), [("auto", "mixed"), ("off", "w8a8")])
+def test_the_default_format_is_mixed_where_our_kernels_run(
+    monkeypatch: pytest.MonkeyPatch, setting: str, format: str
+) -> None:
+    monkeypatch.setenv("SPECDEC_KERNELS", setting)
+    assert Options().target().format.name == format
+
+
 def test_a_block_without_steps_is_its_offset() -> None:
     steps = np.full((1, 4, 32), 15, np.uint8)
     scales, offsets = (np.array([values], np.float32) for values in ([0, 0, 0.5, 1e-6], [0, -3, 0, 2]))
@@ -248,7 +304,7 @@ def test_a_product_is_that_with_the_files_weights(
     monkeypatch.setenv("SPECDEC_KERNELS", kernels)
     raw = random_rows(kind, upper=0x1C)
     format = AsStored(4, 32)
-    stored = format.fitted(read_blocks(raw, kind))
+    stored = format.fitted(read_blocks(raw, kind), "down")
     assert stored is not None
     with TensorFile(tmp_path / "data") as data:
         graph = Graph(data)
