@@ -118,7 +118,7 @@ def test_models_take_turns_and_the_fastest_counts(tmp_path: Path, monkeypatch: p
 
 def test_a_measured_pair_reports_costs_quality_and_speed_up(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint()
-    folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", Options(trim=300), measure=True)
+    folder = export_pair(checkpoint, checkpoint, tmp_path / "pair", Options("w8a8", trim=300), measure=True)
     report = read_report(folder)
     whole = {"export_seconds", "peak_memory_bytes", "memory_bytes", "speculation", "whole_seconds"}
     assert set(report) == {"target", "draft", *whole}
