@@ -1,4 +1,4 @@
-"""Our own CPU kernels for products with 4- and 8-bit weights: whether they are available, and which ones run."""
+"""Our own CPU kernels, for products with 4- and 8-bit weights and for attention: whether they are available, and which run."""
 
 import ctypes
 import os
@@ -23,35 +23,48 @@ _STEM, _SUFFIXES, _ABSENT = "specdec_kernels", (".so", ".dylib", ".dll"), "absen
 class Kernels:
     """What multiplies with 4- and 8-bit weights: our library with the instruction set `name`.
 
-    If `name` is empty, it is ONNX Runtime's own kernels, for the reason in `absent`.
+    If `name` is empty, it is ONNX Runtime's own kernels, for the reason in `absent`. Attention is ours too, unless
+    `attention` says why not.
     """
 
     name: str = ""
     library: Path | None = None
     absent: str = ""
+    attention: str = ""
     fingerprint: str = ""
     """What costs and exactness depend on: the instruction set and the library's version."""
 
     def __str__(self) -> str:
+        if self.name and self.attention:
+            return f"{self.name}; attention is ONNX Runtime's: {self.attention}"
         return self.name or f"ONNX Runtime's: {self.absent}"
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether attention is ours: then each row of a pass is the same in any company."""
+        return bool(self.name) and not self.attention
 
     def register(self, options: Any) -> None:
         """Make sessions that are opened with `options` use these kernels."""
         if self.library is not None and self.name:
-            _load(self.library).specdec_kernels_choose(self.name.encode())
+            _load(self.library).specdec_kernels_choose(self.name.encode(), self.has_attention)
             options.register_custom_ops_library(str(self.library))
 
     def open(self, opener: Callable[[Any], Any], options: Callable[[], Any]) -> tuple[Any, "Kernels"]:
-        """A session by `opener`, and the kernels it uses: these or, if they reject the model, ONNX Runtime's."""
+        """A session by `opener`, and the kernels it uses.
+
+        What these kernels reject of the model runs on ONNX Runtime's: attention or, if that does not help, all.
+        """
         if not self.name:
             return opener(options()), self
         with_library = options()
         try:
             self.register(with_library)
             return opener(with_library), self
-        except Exception as error:  # noqa: BLE001 - whatever it is, the model may open without the library
-            refused = replace(self, name="", absent=_reason(error))
-            return opener(options()), refused
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model may open with less of the library
+            why = _reason(error)
+            less = replace(self, attention=why) if self.has_attention else replace(self, name="", absent=why)
+            return less.open(opener, options)
 
 
 def kernels() -> Kernels:

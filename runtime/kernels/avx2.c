@@ -56,4 +56,9 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 
 #include "panel.h"
 
-const InstructionSet avx2_set = {"avx2", has_avx2, ROWS, round_row, multiply};
+#define QUERIES 6
+#define SCORE_VECTORS 2
+#define VALUE_VECTORS 2
+#include "attend.h"
+
+const InstructionSet avx2_set = {"avx2", has_avx2, ROWS, round_row, multiply, attend, merge};

@@ -60,4 +60,9 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 
 #include "panel.h"
 
-const InstructionSet avx512vnni_set = {"avx512vnni", has_avx512vnni, ROWS, round_row, multiply};
+#define QUERIES 8
+#define SCORE_VECTORS 2
+#define VALUE_VECTORS 2
+#include "attend.h"
+
+const InstructionSet avx512vnni_set = {"avx512vnni", has_avx512vnni, ROWS, round_row, multiply, attend, merge};

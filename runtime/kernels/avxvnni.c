@@ -37,4 +37,9 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 
 #include "panel.h"
 
-const InstructionSet avxvnni_set = {"avxvnni", has_avxvnni, ROWS, round_row, multiply};
+#define QUERIES 6
+#define SCORE_VECTORS 2
+#define VALUE_VECTORS 2
+#include "attend.h"
+
+const InstructionSet avxvnni_set = {"avxvnni", has_avxvnni, ROWS, round_row, multiply, attend, merge};

@@ -32,7 +32,9 @@ ABSENT = "absent.txt"
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
 SOURCES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "any": dict.fromkeys(("op", "matrix", "memory", "processor", "scalar"), ()),
+    "any": dict.fromkeys(
+        ("library", "matmulnbits", "attention", "matrix", "memory", "processor", "scalar"), ()
+    ),
     "x86_64": {"avx2": _AVX2, "avxvnni": (*_AVX2, "-mavxvnni"), "avx512vnni": (*_AVX2, *_AVX512)},
     "aarch64": {
         "neon_dotprod": ("-mcpu=generic+dotprod",),

@@ -57,6 +57,9 @@ typedef struct {
     int32_t *starts; /* [blocks][count]: what the integer sums begin with: the zero point's share if all have one */
 } Tile;
 
+typedef struct Segment Segment;   /* see attention.h */
+typedef struct Attended Attended;
+
 typedef struct {
     const char *name;
     bool (*usable)(void);
@@ -66,6 +69,9 @@ typedef struct {
                       size_t at);
     /* The products of a tile with one panel: [count][PANEL]. */
     void (*multiply)(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
+    /* Attention of some queries over a chunk of keys; adding a chunk's result to that of those before it. */
+    void (*attend)(const Segment *segment);
+    void (*merge)(Attended *seen, const Segment *segment, size_t query);
 } InstructionSet;
 
 /* Sizes of the matrix, without its data; false when they make no sense. */

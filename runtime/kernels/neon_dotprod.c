@@ -26,4 +26,9 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 
 #include "panel.h"
 
-const InstructionSet neon_set = {"neon", has_neon, ROWS, round_row, multiply};
+#define QUERIES 6
+#define SCORE_VECTORS 4
+#define VALUE_VECTORS 4
+#include "attend.h"
+
+const InstructionSet neon_set = {"neon", has_neon, ROWS, round_row, multiply, attend, merge};

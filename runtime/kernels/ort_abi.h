@@ -26,7 +26,7 @@ typedef struct {
 } OrtApiBase;
 
 typedef enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9 } OrtErrorCode;
-typedef enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT32 = 6, ORT_HALF = 10 } OrtElementType;
+typedef enum { ORT_FLOAT = 1, ORT_UINT8 = 2, ORT_INT32 = 6, ORT_INT64 = 7, ORT_HALF = 10 } OrtElementType;
 enum { ORT_REQUIRED = 0, ORT_OPTIONAL = 1 };
 
 /* As version 17 has it; the two functions `without_status` belong to older versions. */
@@ -70,6 +70,7 @@ typedef struct OrtCustomOp {
     FUNCTION(65, GetTensorTypeAndShape, OrtStatus *, (const OrtValue *, OrtTensorTypeAndShapeInfo **))                 \
     FUNCTION(75, AllocatorAlloc, OrtStatus *, (OrtAllocator *, size_t, void **))                                       \
     FUNCTION(76, AllocatorFree, OrtStatus *, (OrtAllocator *, void *))                                                 \
+    FUNCTION(85, KernelInfoGetAttribute_float, OrtStatus *, (const OrtKernelInfo *, const char *, float *))            \
     FUNCTION(86, KernelInfoGetAttribute_int64, OrtStatus *, (const OrtKernelInfo *, const char *, int64_t *))          \
     FUNCTION(90, KernelContext_GetInput, OrtStatus *, (const OrtKernelContext *, size_t, const OrtValue **))           \
     FUNCTION(91, KernelContext_GetOutput, OrtStatus *,                                                                 \

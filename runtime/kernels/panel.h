@@ -9,6 +9,7 @@
      times, times_plus       a * b; a * b + c with one rounding
      load_floats, load_halves, store_floats
      add_products            the integer sums of one block, see below */
+#include <math.h>
 #include <string.h>
 
 #include "matrix.h"

@@ -53,6 +53,11 @@ static void add_products(int rows, int vectors, int bits, size_t slices, const u
 
 #include "panel.h"
 
+#define QUERIES 6
+#define SCORE_VECTORS 16
+#define VALUE_VECTORS 16
+#include "attend.h"
+
 static bool usable(void) { return true; }
 
-const InstructionSet scalar_set = {"scalar", usable, ROWS, round_row, multiply};
+const InstructionSet scalar_set = {"scalar", usable, ROWS, round_row, multiply, attend, merge};

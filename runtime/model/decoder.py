@@ -178,6 +178,8 @@ class Decoder:
         _check_attention(signature, device)
         decoder = cls(session, signature, capacity, exact, device)
         decoder.kernels = kernels
+        if kernels.has_attention and device.name == "cpu":
+            decoder.padding = NO_PADDING
         return decoder
 
     @property

@@ -2,63 +2,13 @@
 
    Whatever is not taken is refused when the session is created, so that the caller can open the model without this
    library; a wrong input at run time is an error of that run. */
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "matrix.h"
-#include "ort_abi.h"
+#include "library.h"
 
-#if defined(_WIN32)
-#define EXPORT __declspec(dllexport)
-#else
-#define EXPORT __attribute__((visibility("default")))
-#endif
-
-/* The builder gives a digest of all sources: what was measured with others is measured again. */
-#if !defined(SPECDEC_KERNELS_VERSION)
-#define SPECDEC_KERNELS_VERSION unknown
-#endif
-#define TEXT_OF(word) #word
-#define TEXT(word) TEXT_OF(word)
-
-enum { INPUT, WEIGHTS, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS, INPUTS, MOST_DIMENSIONS = 8 };
+enum { INPUT, WEIGHTS, SCALES, ZERO_POINTS, GROUP_INDEX, BIAS, INPUTS };
 enum { CHUNK_BYTES = 64 << 10, MOST_CHUNKS = 128, PART_LEVELS = 8 << 10, MOST_SIZE = 1 << 30 };
-
-#define FUNCTION(slot, name, result, arguments) result(*name) arguments;
-static struct {
-    ORT_FUNCTIONS(FUNCTION)
-} ort;
-#undef FUNCTION
-
-static const InstructionSet *chosen;
-
-/* What Python calls: the version, the set in use or "", whether a set is known (1) and usable (2), and the choice. */
-EXPORT const char *specdec_kernels_version(void) { return TEXT(SPECDEC_KERNELS_VERSION); }
-
-EXPORT const char *specdec_kernels_best(void) {
-    const InstructionSet *best = best_instruction_set();
-    return best ? best->name : "";
-}
-
-EXPORT const char *specdec_kernels_name(size_t at) {
-    for (size_t seen = 0; instruction_sets[seen]; seen++)
-        if (seen == at) return instruction_sets[seen]->name;
-    return NULL;
-}
-
-EXPORT int specdec_kernels_usable(const char *name) {
-    const InstructionSet *set = find_instruction_set(name);
-    return set && set->usable();
-}
-
-/* Sessions opened from now on use it. */
-EXPORT int specdec_kernels_choose(const char *name) {
-    if (!specdec_kernels_usable(name)) return 0;
-    chosen = find_instruction_set(name);
-    return 1;
-}
 
 typedef struct {
     Matrix matrix;
@@ -66,64 +16,6 @@ typedef struct {
     OrtAllocator *allocator;
     bool is_half;
 } Kernel;
-
-static OrtStatus *refuse(const char *why) {
-    char text[200];
-    snprintf(text, sizeof text, "specdec kernels: %s", why);
-    return ort.CreateStatus(ORT_NOT_IMPLEMENTED, text);
-}
-
-#define TRY(call)                         \
-    do {                                  \
-        OrtStatus *failed = (call);       \
-        if (failed) return failed;        \
-    } while (0)
-
-/* A tensor's element type, dimensions and data. */
-typedef struct {
-    int type;
-    size_t rank;
-    int64_t dimensions[MOST_DIMENSIONS];
-    void *data;
-} Tensor;
-
-static OrtStatus *read_shape(const OrtTensorTypeAndShapeInfo *info, Tensor *tensor) {
-    TRY(ort.GetTensorElementType(info, &tensor->type));
-    TRY(ort.GetDimensionsCount(info, &tensor->rank));
-    if (tensor->rank > MOST_DIMENSIONS) return refuse("a tensor has too many dimensions");
-    return ort.GetDimensions(info, tensor->dimensions, tensor->rank);
-}
-
-static OrtStatus *read_tensor(const OrtValue *value, Tensor *tensor) {
-    OrtTensorTypeAndShapeInfo *info;
-    TRY(ort.GetTensorTypeAndShape(value, &info));
-    OrtStatus *failed = read_shape(info, tensor);
-    ort.ReleaseTensorTypeAndShapeInfo(info);
-    if (failed) return failed;
-    return ort.GetTensorMutableData((OrtValue *)value, &tensor->data);
-}
-
-static size_t count_elements(const Tensor *tensor) {
-    size_t count = 1;
-    for (size_t at = 0; at < tensor->rank; at++) count *= (size_t)tensor->dimensions[at];
-    return count;
-}
-
-static int64_t attribute(const OrtKernelInfo *info, const char *name, int64_t otherwise) {
-    int64_t value = otherwise;
-    OrtStatus *failed = ort.KernelInfoGetAttribute_int64(info, name, &value);
-    if (failed) ort.ReleaseStatus(failed);
-    return failed ? otherwise : value;
-}
-
-/* Whether the node has input `at`: an optional one that is left out has no name. */
-static bool has_input(const OrtKernelInfo *info, size_t at) {
-    size_t count = 0, size = 0;
-    OrtStatus *failed = ort.KernelInfo_GetInputCount(info, &count);
-    if (!failed && at < count) failed = ort.KernelInfo_GetInputName(info, at, NULL, &size);
-    if (failed) ort.ReleaseStatus(failed);
-    return !failed && at < count && size > 1;
-}
 
 static OrtStatus *read_constant(const OrtKernelInfo *info, size_t at, Tensor *tensor) {
     int is_constant = 0;
@@ -300,15 +192,11 @@ static OrtStatus *compute(void *memory, OrtKernelContext *context) {
 }
 
 static const char *get_name(const OrtCustomOp *op) { return (void)op, "MatMulNBits"; }
-static const char *get_execution_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
 static size_t get_input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
 static size_t get_output_count(const OrtCustomOp *op) { return (void)op, 1; }
 static int get_input_characteristic(const OrtCustomOp *op, size_t at) {
     return (void)op, at < ZERO_POINTS ? ORT_REQUIRED : ORT_OPTIONAL;
 }
-static int get_output_characteristic(const OrtCustomOp *op, size_t at) { return (void)op, (void)at, ORT_REQUIRED; }
-static int get_input_memory_type(const OrtCustomOp *op, size_t at) { return (void)op, (void)at, 0; }
-static int one(const OrtCustomOp *op) { return (void)op, 1; }
 
 /* One operator for each pair of types: of the numbers that go in and out, and of the zero points. */
 typedef struct {
@@ -328,8 +216,8 @@ static int get_output_type(const OrtCustomOp *op, size_t at) { return (void)at, 
     {{.version = ORT_OP_VERSION, .get_name = get_name, .get_execution_provider = get_execution_provider,             \
       .get_input_type = get_input_type, .get_input_count = get_input_count, .get_output_type = get_output_type,      \
       .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,                                        \
-      .get_input_characteristic = get_input_characteristic, .get_output_characteristic = get_output_characteristic,  \
-      .get_input_memory_type = get_input_memory_type, .get_variadic_input_least = one,                               \
+      .get_input_characteristic = get_input_characteristic, .get_output_characteristic = required,                   \
+      .get_input_memory_type = in_common_memory, .get_variadic_input_least = one,                               \
       .get_variadic_input_homogeneity = one, .get_variadic_output_least = one,                                       \
       .get_variadic_output_homogeneity = one, .create_kernel = create_kernel, .compute = compute,                    \
       .get_start_version = one},                                                                                     \
@@ -342,41 +230,5 @@ static const TypedOp ops[] = {
     TYPED_OP(ORT_HALF, ORT_HALF),
 };
 
-/* Takes the functions from their places; false if the table does not behave as it should. */
-static bool bind_functions(const OrtApiBase *base) {
-    const OrtApi *api = base->get_api(ORT_API_USED);
-    if (!api) return false;
-#define FUNCTION(slot, name, result, arguments) ort.name = (result(*) arguments)api[slot];
-    ORT_FUNCTIONS(FUNCTION)
-#undef FUNCTION
-    OrtStatus *status = ort.CreateStatus(ORT_NOT_IMPLEMENTED, "places");
-    bool right = ort.GetErrorCode(status) == ORT_NOT_IMPLEMENTED && strcmp(ort.GetErrorMessage(status), "places") == 0;
-    ort.ReleaseStatus(status);
-    return right;
-}
-
-static OrtStatus *make_domain(OrtCustomOpDomain **domain) {
-    TRY(ort.CreateCustomOpDomain("com.microsoft", domain));
-    for (size_t at = 0; at < sizeof ops / sizeof *ops; at++) TRY(ort.CustomOpDomain_Add(*domain, &ops[at].op));
-    return NULL;
-}
-
-static OrtStatus *prepare(const OrtApiBase *base, OrtCustomOpDomain **domain) {
-    if (*domain) return NULL;
-    if (!bind_functions(base)) return ort.CreateStatus ? refuse("unknown ONNX Runtime") : NULL;
-    if (!chosen) chosen = best_instruction_set();
-    if (!chosen) return refuse("no instruction set for this processor");
-    return make_domain(domain);
-}
-
-/* What ONNX Runtime calls, once for each session's options. The domain is made once and serves all of them. An ONNX
-   Runtime that is too old to tell even an error runs its own kernels. */
-EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
-    static OrtCustomOpDomain *domain;
-    static atomic_flag busy = ATOMIC_FLAG_INIT;
-    while (atomic_flag_test_and_set(&busy)) {}
-    OrtStatus *failed = prepare(base, &domain);
-    if (!failed && domain) failed = ort.AddCustomOpDomain(options, domain);
-    atomic_flag_clear(&busy);
-    return failed;
-}
+size_t count_product_ops(void) { return sizeof ops / sizeof *ops; }
+const OrtCustomOp *product_op(size_t at) { return &ops[at].op; }
