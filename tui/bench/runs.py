@@ -24,14 +24,10 @@ class Run:
     tokens: tuple[int, ...]
     turns: tuple[Statistics, ...]
 
-    def total(self, count: str) -> float:
-        """The sum of one field of `Statistics` over all turns."""
-        return sum(getattr(turn, count) for turn in self.turns)
-
     @property
     def seconds_per_token(self) -> float:
         """Decoding seconds of an average new token."""
-        return self.total("decode_seconds") / max(1, len(self.tokens))
+        return sum(turn.decode_seconds for turn in self.turns) / max(1, len(self.tokens))
 
 
 class Contestant(Protocol):

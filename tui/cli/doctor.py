@@ -19,6 +19,7 @@ from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.model.decoder import Decoder
 from specdec_onnx.runtime.model.device import PROVIDERS, lacks, remedy
+from specdec_onnx.tui.bench.figures import node_counts
 from specdec_onnx.tui.bench.machine import describe_machine
 from specdec_onnx.tui.cli.engine import load_engine
 from specdec_onnx.tui.cli.output import TableConsole
@@ -166,12 +167,9 @@ def _pair_table(pair: Mapping[str, Any]) -> Table:
 def _models(models: Mapping[str, Mapping[str, Any]], kernels: str) -> Table:
     table = _table("models", "", "format", "weights", "KV cache, full", "nodes")
     for role, model in models.items():
-        nodes = ", ".join(
-            f"{count} {name.removesuffix('ExecutionProvider')}" for name, count in model["nodes"].items()
-        )
+        nodes = node_counts(model["nodes"])
         if model["fallbacks"]:
-            missing = ", ".join(f"{count} {name}" for name, count in model["fallbacks"].items())
-            nodes = f"{nodes} (the device lacks {missing})"
+            nodes = f"{nodes} (the device lacks {node_counts(model['fallbacks'])})"
         if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
             nodes = f"{nodes}; int4 kernels: {model['kernels']}"
         if model.get("slow_zero_points"):

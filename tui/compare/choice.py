@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from itertools import groupby
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -34,70 +35,60 @@ class Line:
         return (self.prefill_ms + tokens * self.per_token_ms) / 1e3
 
 
-Ranking = Sequence[tuple[Line, int]]
-"""Setups from the fastest on, with the length of the answer."""
-
-
 def verdict(setups: Setups, lengths: Sequence[int]) -> dict[str, Any]:
     """The report's `uses`, `crossovers` and `choice`; `choice` is None if nothing was measured."""
     measured = [length for length in lengths if lines(setups, length, 1)]
     if not measured:
         return {"uses": {}, "crossovers": {"by_answer": [], "first_token": []}, "choice": None}
-    rankings = {name: _ranking(setups, *tokens) for name, tokens in uses(measured).items()}
+    short, long = measured[0], measured[-1]
+    kinds = (
+        ("a quick reply", short, 30),
+        ("a long answer", short, 300),
+        ("a question about a long text", long, 100),
+    )
+    uses = {
+        f"{name} ({prompt} tokens in, {answer} out)": _ranking(setups, prompt, answer)
+        for name, prompt, answer in kinds
+    }
     return {
-        "uses": {name: [_entry(*each) for each in ranking] for name, ranking in rankings.items()},
+        "uses": {
+            name: [each | {"seconds": round(each["seconds"], 3)} for each in ranking]
+            for name, ranking in uses.items()
+        },
         "crossovers": {
             "by_answer": [_by_answer(setups, length) for length in measured],
             "first_token": first_token_crossings(setups),
         },
-        "choice": _choice(setups, list(rankings.values())),
+        "choice": _choice(setups, list(uses.values())),
     }
 
 
-def uses(lengths: Sequence[int]) -> dict[str, tuple[int, int]]:
-    """Kinds of use, each with the length of prompt and answer."""
-    kinds = {
-        "a quick reply": (lengths[0], 30),
-        "a long answer": (lengths[0], 300),
-        "a question about a long text": (lengths[-1], 100),
-    }
-    return {
-        f"{name} ({prompt} tokens in, {answer} out)": (prompt, answer)
-        for name, (prompt, answer) in kinds.items()
-    }
-
-
-def _ranking(setups: Setups, prompt: int, answer: int) -> Ranking:
+def _ranking(setups: Setups, prompt: int, answer: int) -> list[dict[str, Any]]:
+    """The setups from the fastest on, for one use."""
     ranked = sorted(lines(setups, prompt, answer), key=lambda line: line.seconds(answer))
-    return [(line, answer) for line in ranked]
-
-
-def _entry(line: Line, answer: int) -> dict[str, Any]:
-    return {"setup": line.setup, "mode": line.mode, "seconds": round(line.seconds(answer), 3)}
+    return [{"setup": line.setup, "mode": line.mode, "seconds": line.seconds(answer)} for line in ranked]
 
 
 def _by_answer(setups: Setups, length: int) -> dict[str, Any]:
-    segments = fastest_by_answer(lines(setups, length, 100))
-    return {
-        "length": length,
-        "segments": [
-            {"from_tokens": start, "setup": line.setup, "mode": line.mode} for start, line in segments
-        ],
-    }
+    segments = [
+        {"from_tokens": start, "setup": line.setup, "mode": line.mode}
+        for start, line in fastest_by_answer(lines(setups, length, 100))
+    ]
+    return {"length": length, "segments": segments}
 
 
-def _choice(setups: Setups, rankings: Sequence[Ranking]) -> dict[str, Any]:
+def _choice(setups: Setups, rankings: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """The setup with the best geometric mean over the uses, among those that were measured for all of them."""
     slowness: dict[str, float] = {}
     for name in setups:
-        ratios = [_ratio(ranking, name) for ranking in rankings]
-        if all(ratios):
-            slowness[name] = exp(sum(log(ratio) for ratio in ratios if ratio) / len(ratios))
+        own = [(each, ranking[0]) for ranking in rankings for each in ranking if each["setup"] == name]
+        if len(own) == len(rankings):
+            slowness[name] = geometric_mean(each["seconds"] / fastest["seconds"] for each, fastest in own)
     order = sorted(slowness, key=slowness.__getitem__)
     best, second = order[0], order[1] if len(order) > 1 else None
     ratio = slowness[second] / slowness[best] if second else None
     doubt = max(CLOSE, _spread(setups, best, second)) if second else 0.0
-    modes = [line.mode for ranking in rankings for line, _ in ranking if line.setup == best]
+    modes = [each["mode"] for ranking in rankings for each in ranking if each["setup"] == best]
     return {
         "setup": best,
         "mode": Counter(modes).most_common(1)[0][0],
@@ -106,12 +97,6 @@ def _choice(setups: Setups, rankings: Sequence[Ranking]) -> dict[str, Any]:
         "close": ratio is not None and ratio - 1 < doubt,
         "why": _why(setups, best, second, ratio, doubt),
     }
-
-
-def _ratio(ranking: Ranking, name: str) -> float | None:
-    """How many times as long as the fastest a setup takes; None if it was not measured."""
-    own = next((line.seconds(answer) for line, answer in ranking if line.setup == name), None)
-    return own / ranking[0][0].seconds(ranking[0][1]) if own else None
 
 
 def _spread(setups: Setups, *names: str) -> float:
@@ -165,24 +150,11 @@ def lines(setups: Setups, length: int, answer: int) -> list[Line]:
 
 def fastest_by_answer(candidates: Sequence[Line]) -> list[tuple[int, Line]]:
     """The fastest line for each range of answer lengths: (first length in tokens, line), up to MOST_TOKENS."""
-    tokens, segments = 1, [(1, min(candidates, key=lambda line: line.seconds(1)))]
-    while crossing := _next_crossing(segments[-1][1], candidates, tokens):
-        tokens = crossing[0]
-        segments.append(crossing)
-    return segments
 
+    def fastest(tokens: int) -> Line:
+        return min(candidates, key=lambda line: line.seconds(tokens))
 
-def _next_crossing(lowest: Line, candidates: Sequence[Line], after: int) -> tuple[int, Line] | None:
-    """Where a line that rises more slowly first gets below `lowest`."""
-    crossings = []
-    for line in candidates:
-        if line.per_token_ms < lowest.per_token_ms:
-            tokens = (line.prefill_ms - lowest.prefill_ms) / (lowest.per_token_ms - line.per_token_ms)
-            crossings.append((max(after + 1, int(tokens) + 1), line))
-    first = min(
-        crossings, key=lambda each: (each[0], each[1].seconds(each[0]), each[1].per_token_ms), default=None
-    )
-    return first if first and first[0] <= MOST_TOKENS else None
+    return [(next(lengths), line) for line, lengths in groupby(range(1, MOST_TOKENS + 1), fastest)]
 
 
 def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
@@ -190,26 +162,24 @@ def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
 
     Times are interpolated between the lengths that all setups measured.
     """
-    curves = {name: _first_tokens(setup) for name, setup in setups.items() if setup["lengths"]}
-    measured = [set(curve) for curve in curves.values()]
-    shared = sorted(set.intersection(*measured)) if measured else []
-    crossings: list[dict[str, Any]] = []
-    for tokens in range(shared[0], shared[-1] + 1) if shared else ():
-        seconds = {
-            name: np.interp(tokens, shared, [curve[each] for each in shared])
-            for name, curve in curves.items()
+    curves = {
+        name: {
+            each["prompt_tokens"]: min(mode["first_token_ms"] for mode in each["modes"].values())
+            for each in setup["lengths"]
         }
-        best = min(seconds, key=seconds.__getitem__)
-        if not crossings or crossings[-1]["setup"] != best:
-            crossings.append({"from_prompt_tokens": tokens, "setup": best})
-    return crossings
-
-
-def _first_tokens(setup: Mapping[str, Any]) -> dict[int, float]:
-    return {
-        each["prompt_tokens"]: min(mode["first_token_ms"] for mode in each["modes"].values())
-        for each in setup["lengths"]
+        for name, setup in setups.items()
+        if setup["lengths"]
     }
+    shared = sorted(set.intersection(*map(set, curves.values()))) if curves else []
+    if not shared:
+        return []
+    tokens = range(shared[0], shared[-1] + 1)
+    waits = {name: np.interp(tokens, shared, [curve[at] for at in shared]) for name, curve in curves.items()}
+
+    def soonest(length: int) -> str:
+        return min(waits, key=lambda name: waits[name][length - shared[0]])
+
+    return [{"from_prompt_tokens": next(group), "setup": name} for name, group in groupby(tokens, soonest)]
 
 
 def choice_line(report: Mapping[str, Any]) -> str:

@@ -13,10 +13,9 @@ from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pai
 from specdec_onnx.tui.cli.arguments import positive
 from specdec_onnx.tui.cli.output import report, require_writable, write
 from specdec_onnx.tui.compare.choice import verdict
-from specdec_onnx.tui.compare.figures import plain_times, setup_figures
+from specdec_onnx.tui.compare.figures import plain_times, setup_figures, tables
 from specdec_onnx.tui.compare.page import page, require_charts
 from specdec_onnx.tui.compare.setups import Outcome, Plan, Setup, default_setups, read_setups, run_setup
-from specdec_onnx.tui.compare.table import tables
 
 LENGTHS = (64, 256, 1024)
 SPARE_CONTEXT = 96
