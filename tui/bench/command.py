@@ -3,8 +3,8 @@
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -46,20 +46,19 @@ def run(args: argparse.Namespace) -> int:
     prompts, settings = _prompts(args), parameters(args, max_new_tokens=BENCH_TOKENS)
     _check_opponent(args, settings)
     watch = Watch()
-    engine, others = _engines(args)
+    engines = _engines(args)
     isolated = args.isolated or args.against or len(prompts) == 1
     benchmark = Benchmark(
-        engine=engine,
+        engines=engines,
         prompts=prompts,
-        modes=_modes(engine, args.modes, against=args.against),
+        modes=_modes(engines[""], args.modes, against=args.against),
         parameters=settings,
         raw=args.raw,
         repeat=args.repeat,
         order_seed=None if isolated else args.order_seed,
-        others=others,
     )
-    forward_cost = {name: forward_cost_ms(each) for name, each in {"": engine, **others}.items()}
-    with _opponent(args, engine) if args.against else nullcontext() as program:
+    forward_cost = {name: forward_cost_ms(engine) for name, engine in engines.items()}
+    with closing(_opponent(args, engines[""])) if args.against else nullcontext() as program:
         rounds = benchmark.rounds(program)
     figures = benchmark.figures(rounds, forward_cost, watch)
     if program is not None:
@@ -117,22 +116,21 @@ def _opponent(args: argparse.Namespace, engine: Engine) -> Opponent:
     return llama.opponent(engine, args.llama_server, args.against_gguf, args.threads)
 
 
-def _engines(args: argparse.Namespace) -> tuple[Engine, dict[str, Engine]]:
-    """The engine whose modes are listed by their plain names, and those with other kernels by the kernels' names."""
+def _engines(args: argparse.Namespace) -> dict[str, Engine]:
+    """The engine whose modes are listed by their plain names as "", and those with other kernels by these names."""
     if not args.kernels:
-        return load_engine(args), {}
-    settings = {"specdec": kernels.demanded(), "onnxruntime": "off"}
+        return {"": load_engine(args)}
     if len(args.kernels) > 1:
         _check_room(args)
     engines = {}
     for name in args.kernels:
-        with kernels.selected(settings[name]) as chosen:
+        with kernels.selected(kernels.demanded() if name == "specdec" else "off") as chosen:
             if name == "specdec" and not chosen.name:
                 raise SpecdecError(
                     "our kernels are not available here", chosen.absent, "see `specdec doctor`"
                 )
-            engines[name] = load_engine(args)
-    return engines.pop(args.kernels[0]), engines
+            engines[name if engines else ""] = load_engine(args)
+    return engines
 
 
 def _check_room(args: argparse.Namespace) -> None:
@@ -149,30 +147,22 @@ class Benchmark:
     """What is measured, and how.
 
     With an `order_seed`, prompts are shuffled and caches kept between answers, as in use; with None, prompts keep their
-    order and the caches are emptied before every answer. `others` run the same modes with the kernels that they are
-    named after.
+    order and the caches are emptied before every answer. All `engines` run the same modes: the first one's name is "",
+    the others have the names of their kernels.
     """
 
-    engine: Engine
+    engines: Mapping[str, Engine]
     prompts: Sequence[Prompt]
     modes: Sequence[str]
     parameters: Parameters
     raw: bool = False
     repeat: int = 1
     order_seed: int | None = None
-    others: Mapping[str, Engine] = field(default_factory=dict)
-
-    @property
-    def engines(self) -> dict[str, Engine]:
-        """All engines by the names of their kernels, "" for the first."""
-        return {"": self.engine, **self.others}
 
     def rounds(self, program: Opponent | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
         contestants = self._contestants(program)
-        rounds: dict[int, Round] = {
-            prompt: {contestant.name: [] for contestant in contestants} for prompt in range(len(self.prompts))
-        }
+        rounds: list[Round] = [{each.name: [] for each in contestants} for _ in self.prompts]
         try:
             for contestant in contestants:  # the first passes allocate
                 contestant.answer(self.prompts[0], WARM_UP_TOKENS)
@@ -185,7 +175,7 @@ class Benchmark:
             return measured
         raise KeyboardInterrupt
 
-    def _measure(self, contestants: Sequence[Contestant], rounds: Mapping[int, Round]) -> None:
+    def _measure(self, contestants: Sequence[Contestant], rounds: Sequence[Round]) -> None:
         """Add each run to the round of its prompt."""
         answers = len(self.prompts) * len(contestants) * self.repeat
         with ProgressLine() as progress:
@@ -201,9 +191,9 @@ class Benchmark:
             for mode in self.modes
             for name, engine in self.engines.items()
         ]
-        for mode in program.modes if program else ():
-            assert program is not None
-            contestants.append(OpponentMode(program, self.engine, mode, limit, self.raw))
+        if program is not None:
+            engine = self.engines[""]
+            contestants += [OpponentMode(program, engine, mode, limit, self.raw) for mode in program.modes]
         return contestants
 
     def _orders(self) -> list[list[int]]:
@@ -220,29 +210,24 @@ class Benchmark:
         self, rounds: Sequence[Round], forward_cost: Mapping[str, Mapping[str, float]], watch: Watch
     ) -> dict[str, Any]:
         """The report's JSON, without the other program's figures; `forward_cost` is by kernels, as `engines`."""
-        parameters, engine = self.parameters, self.engine
+        parameters, engine = self.parameters, self.engines[""]
         comparable = parameters.greedy or parameters.seed is not None
         modes: dict[str, Any] = {}
         for name in self.engines:
             names = [mode_name(mode, name) for mode in self.modes]
             modes |= summarize(rounds, names, comparable=comparable)
         compared = {
-            name: {
-                "speed_ratio": kernel_ratios(modes, self.modes, name),
-                "forward_cost_ms": forward_cost[name],
-            }
-            for name in self.others
+            name: {"speed_ratio": kernel_ratios(modes, self.modes, name), "forward_cost_ms": cost}
+            for name, cost in forward_cost.items()
+            if name
         }
+        devices = {role: str(placement) for role, placement in engine.placements.items()}
         return {
             "prompts": len(rounds),
             "modes": modes,
             **({"kernels": compared} if compared else {}),
             "machine": describe_machine(),
-            "pair": describe_pair(engine.pair)
-            | {
-                "identity": str(engine.identity),
-                "devices": {role: str(placement) for role, placement in engine.placements.items()},
-            },
+            "pair": describe_pair(engine.pair) | {"identity": str(engine.identity), "devices": devices},
             "forward_cost_ms": forward_cost[""],
             "peak_memory_bytes": peak_memory(),
             "noise": noise(watch, [[run.seconds_per_token for run in round_["plain"]] for round_ in rounds]),

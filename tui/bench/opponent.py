@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine
@@ -58,7 +57,7 @@ class Program:
 
 
 class Opponent:
-    """A running program with its models loaded; a context manager. Raises SpecdecError if it fails.
+    """A running program with its models loaded, until it is closed. Raises SpecdecError if it fails.
 
     Attributes:
         pair: what it runs, as in `describe_pair`; `same_weights` says whether these are the engine's own files.
@@ -85,14 +84,6 @@ class Opponent:
             raise
         self.version: str = loaded["version"]
         self.modes: Mapping[str, Any] = loaded["modes"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the program, whatever it is doing."""

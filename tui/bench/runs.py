@@ -1,7 +1,7 @@
 """Who answers the prompts of a benchmark, in which order, and what answers and passes cost."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
@@ -122,18 +122,12 @@ def in_turn(order: Sequence[int], contestants: int, repeat: int = 0) -> Iterator
             yield prompt, (number + repeat + index) % contestants
 
 
-def finished(rounds: Mapping[int, Round]) -> list[Round]:
-    """The rounds that can be compared, in the order of the prompts.
-
-    All have the same number of repeats: the most that every contestant finished on every prompt that was begun.
-    """
-    counts = {prompt: min(map(len, round_.values())) for prompt, round_ in rounds.items()}
-    repeats = min((count for count in counts.values() if count), default=0)
-    return [
-        {name: runs[:repeats] for name, runs in rounds[prompt].items()}
-        for prompt, count in sorted(counts.items())
-        if count
-    ]
+def finished(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds of prompts that every contestant answered, with the repeats that all of these have."""
+    counts = [min(map(len, round_.values())) for round_ in rounds]
+    repeats = min(filter(None, counts), default=0)
+    begun = (round_ for round_, count in zip(rounds, counts, strict=True) if count)
+    return [{name: runs[:repeats] for name, runs in round_.items()} for round_ in begun]
 
 
 def forward_cost_ms(engine: Engine) -> dict[str, float]:

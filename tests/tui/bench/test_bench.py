@@ -265,7 +265,9 @@ def test_acceptance_is_the_same_with_caches_as_in_use_as_with_emptied_ones(tiny:
     ]
 
     def found(order_seed: int | None) -> dict[str, tuple[Any, ...]]:
-        benchmark = Benchmark(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
+        benchmark = Benchmark(
+            {"": tiny}, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed
+        )
         modes = summarize(benchmark.rounds(), tiny.modes, comparable=True)
         kept = (
             "tokens_per_round",
