@@ -165,8 +165,7 @@ def test_servers_are_ended_for_another_one_when_memory_is_short(
     monkeypatch.setattr(
         llama_worker, "Server", lambda command: started.append(FakeProcess(command)) or started[-1]
     )
-    servers = llama_worker.Servers()
-    servers.prepare(["server"], {"plain": [], "draft": ["-md"]}, 1)
+    servers = llama_worker.Servers(["server"], {"plain": [], "draft": ["-md"]}, 1)
     servers.running("plain")
     servers.running("draft")
     servers.running("plain")
