@@ -25,6 +25,11 @@ class Pair:
     target: ModelFolder
     draft: ModelFolder | None = None
 
+    @property
+    def models(self) -> dict[str, ModelFolder]:
+        """The models by role: "target", and "draft" if there is one."""
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
+
 
 def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
     """Open a pair folder, or a model folder and optionally a draft's. Raises SpecdecError if the draft does not fit."""

@@ -136,8 +136,7 @@ def _engines(args: argparse.Namespace) -> dict[str, Engine]:
 def _check_room(args: argparse.Namespace) -> None:
     """Raise SpecdecError if memory is insufficient for one engine of each kernel set."""
     pair = open_pair(locate(args.pair), args.draft)
-    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
-    each = footprints(models, args.context)
+    each = footprints(pair.models, args.context)
     needs = {f"{role} ({name})": need for name in args.kernels for role, need in each.items()}
     check_memory(needs, context_limit(pair.target, args.context))
 

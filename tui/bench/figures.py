@@ -159,8 +159,11 @@ def tables(report: Mapping[str, Any]) -> RenderableType:
 def titled(
     title: str, names: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, words: Sequence[str] = ()
 ) -> RenderableType:
-    """A table under an empty line and its title; all columns but the first are numbers, then come `words`."""
-    table = Table(box=None, pad_edge=False)
+    """A table under an empty line and its title; all columns but the first are numbers, then come `words`.
+
+    Without names, it has no header.
+    """
+    table = Table(box=None, pad_edge=False, show_header=bool(names))
     for number, name in enumerate([*names, *words]):
         table.add_column(name, justify="right" if 0 < number < len(names) else "left")
     for row in rows:

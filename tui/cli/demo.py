@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     for mode in ("plain", example.mode):
         loaded.generate("Hello", mode=mode, max_new_tokens=WARM_UP_TOKENS)
     prompt, console = args.prompt or example.prompt, TableConsole()
-    console.print(f"\n[bold]prompt[/]  {escape(shown(prompt, sys.stdout))}", highlight=False)
+    console.print(Text.assemble("\n", ("prompt", "bold"), "  ", shown(prompt, sys.stdout)))
     plain, fast = (
         _answer(loaded, prompt, mode, args.max_new_tokens, console) for mode in ("plain", example.mode)
     )
@@ -98,7 +97,7 @@ def _answer(loaded: engine.Engine, prompt: str, mode: str, most: int, console: C
     def show(text: str) -> None:
         print(shown(text, sys.stdout), end="", flush=True)
 
-    console.rule(f"[bold]{mode}", align="left")
+    console.rule(Text(mode, "bold"), align="left")
     run = Mode(loaded, mode, Parameters(max_new_tokens=most), on_text=show).answer(Prompt("demo", (prompt,)))
     print()
     return run
@@ -106,27 +105,17 @@ def _answer(loaded: engine.Engine, prompt: str, mode: str, most: int, console: C
 
 def side_by_side(plain: Run, fast: Run) -> RenderableType:
     """A bar for each speed, a column for each answer, and whether they are the same."""
-    parts = (_bars(plain, fast), _columns(plain, fast), _verdict(plain, fast))
-    return Group(*(item for part in parts for item in (Text(), part)))
-
-
-def _bars(*runs: Run) -> Table:
-    table = Table.grid(padding=(0, 2))
-    fastest = max(_speed(run) for run in runs) or 1.0
+    runs, bars = (plain, fast), Table.grid(padding=(0, 2))
+    fastest = max(map(_speed, runs)) or 1.0
     for run, color in zip(runs, ("bright_black", "green"), strict=True):
         bar = Bar(fastest, 0, _speed(run), width=BAR_WIDTH, color=color)
-        table.add_row(run.mode, bar, rate(_speed(run)))
-    return table
-
-
-def _columns(*runs: Run) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column()
+        bars.add_row(run.mode, bar, rate(_speed(run)))
+    answers = Table("", box=None, pad_edge=False)
     for run in runs:
-        table.add_column(run.mode, justify="right")
+        answers.add_column(run.mode, justify="right")
     for name, cell in CELLS.items():
-        table.add_row(name, *(cell(run.turns[0]) for run in runs))
-    return table
+        answers.add_row(name, *(cell(run.turns[0]) for run in runs))
+    return Group(Text(), bars, Text(), answers, Text(), _verdict(plain, fast))
 
 
 def _verdict(plain: Run, fast: Run) -> Text:
