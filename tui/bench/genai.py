@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import read_json, section
-from specdec_onnx.models.pair import Pair, compatibility, open_pair
+from specdec_onnx.models.pair import Pair, misfits, open_pair
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.tui.bench.machine import describe_pair, physical_cores
 from specdec_onnx.tui.bench.opponent import Opponent, Program
@@ -31,7 +31,7 @@ def opponent(engine: Engine, folder: Path | None, threads: int) -> Opponent:
     pair = engine.pair
     if folder:
         pair = open_pair(folder)
-        if problems := compatibility(engine.pair.target, pair.target).problems:
+        if problems := misfits(engine.pair.target, pair.target):
             raise SpecdecError(
                 f"{folder} is another model", "; ".join(problems), "give an export of the same model"
             )
