@@ -122,7 +122,7 @@ def _engines(args: argparse.Namespace) -> dict[str, Engine]:
         return {"": load_engine(args)}
     if len(args.kernels) > 1:
         _check_room(args)
-    engines = {}
+    engines: dict[str, Engine] = {}
     for name in args.kernels:
         with kernels.selected(kernels.demanded() if name == "specdec" else "off") as chosen:
             if name == "specdec" and not chosen.name:

@@ -218,7 +218,7 @@ def _against(name: str, other: Mapping[str, Any], count: int) -> RenderableType:
 
 
 def _rated(
-    title: str, modes: Mapping[str, Any], names: Sequence[str], rows: Iterable[Sequence[str | Text]]
+    title: str, modes: Mapping[str, Any], names: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> RenderableType:
     """A row for each mode, with its rate first and, if there were repeats, the lowest and highest."""
     spread = any(figures["spread"] for figures in modes.values())

@@ -5,6 +5,7 @@ The plan comes in as one JSON line; each finding goes out as one, so that what w
 
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -26,7 +27,8 @@ def main() -> None:
     """Measure, and report each finding."""
     channel = open_channel()
     try:
-        measure(*Plan.of(next(incoming(sys.stdin))), channel)
+        message = next(incoming(sys.stdin))
+        measure(Plan(**message["plan"]), Setup(**message["setup"]), channel)
     except SpecdecError as error:
         fix = f" (try: {error.fix})" if error.fix else ""
         problem = ": ".join(filter(None, (error.what, error.why))) + fix
@@ -86,14 +88,12 @@ def prompt_of(model: ModelFolder, length: int) -> list[int]:
     """Token ids of a question about some text: as long as fits in `length`, or the bare question if that is longer."""
     text = "\n\n".join(turn for prompt in built_in_prompts() for turn in prompt.turns)
     text *= 1 + 8 * length // len(text)  # a token is hardly ever longer than eight characters
-    fits, too_long = 0, len(text) + 1
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if len(prompt_tokens(model, text[:middle] + TASK)) <= length:
-            fits = middle
-        else:
-            too_long = middle
-    return prompt_tokens(model, text[:fits] + TASK)
+
+    def asked(characters: int) -> list[int]:
+        return prompt_tokens(model, text[:characters] + TASK)
+
+    too_long = bisect_right(range(len(text) + 1), length, key=lambda characters: len(asked(characters)))
+    return asked(max(0, too_long - 1))
 
 
 if __name__ == "__main__":
