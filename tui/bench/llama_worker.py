@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -19,7 +18,7 @@ from threading import Lock, Thread
 from typing import Any, TextIO
 
 from specdec_onnx.models.system import available_memory
-from specdec_onnx.tui.child import errors_file, first_line, incoming, open_channel, say, why_ended
+from specdec_onnx.tui.child import errors_file, first_line, say, serve, why_ended
 
 HOST = "127.0.0.1"
 START_SECONDS, SILENT_SECONDS, ASK_SECONDS = 300.0, 300.0, 30.0
@@ -30,15 +29,6 @@ MEMORY_SHARE = 1.5
 
 SHORT = ("4", "8")
 """Tokens that `ngram-short` looks up and drafts; the program's own default is made for long repetitions."""
-
-
-def main() -> None:
-    """Serve until the input ends."""
-    channel = open_channel()
-    try:
-        _serve(incoming(sys.stdin), channel)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
-        say(channel, {"error": first_line(error)})
 
 
 def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
@@ -288,4 +278,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_serve)

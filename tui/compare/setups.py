@@ -81,14 +81,14 @@ def run_setup(
     try:
         child.tell({"plan": asdict(plan), "setup": asdict(setup)})
         while message := child.hear():
-            event = message.pop("event")
+            event = message.pop("event", "")
             if event == "run":
                 outcome.runs.append(message)
                 on_run(f"{setup.name}, {message['length']} tokens, {message['mode']}")
-            elif event == "failed":
-                outcome.problem = message["problem"]
-            else:
+            elif event:
                 setattr(outcome, event, message)
+            else:
+                outcome.problem = message["error"]
         if not (outcome.finished or outcome.problem):
             outcome.problem = child.last_words()
             if late.finished.is_set():
