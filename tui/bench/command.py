@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -18,15 +19,15 @@ from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.bench import genai, llama, opponent
 from specdec_onnx.tui.bench.figures import kernel_ratios, summarize, tables
 from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pair, noise
-from specdec_onnx.tui.bench.opponent import Opponent, OpponentMode
+from specdec_onnx.tui.bench.opponent import Opponent
 from specdec_onnx.tui.bench.prompts import Prompt, built_in_prompts, read_prompts
 from specdec_onnx.tui.bench.runs import (
     WARM_UP_TOKENS,
     Contestant,
-    Mode,
     Round,
     Slot,
     alternating,
+    answer,
     finished,
     forward_cost_ms,
     in_turn,
@@ -161,10 +162,10 @@ class Benchmark:
     def rounds(self, program: Opponent | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
         contestants = self._contestants(program)
-        rounds: list[Round] = [{each.name: [] for each in contestants} for _ in self.prompts]
+        rounds: list[Round] = [{name: [] for name in contestants} for _ in self.prompts]
         try:
-            for contestant in contestants:  # the first passes allocate
-                contestant.answer(self.prompts[0], WARM_UP_TOKENS)
+            for contestant in contestants.values():  # the first passes allocate
+                contestant(self.prompts[0], WARM_UP_TOKENS)
             for engine in self.engines.values():
                 engine.forget()
             self._measure(contestants, rounds)
@@ -174,25 +175,27 @@ class Benchmark:
             return measured
         raise KeyboardInterrupt
 
-    def _measure(self, contestants: Sequence[Contestant], rounds: Sequence[Round]) -> None:
+    def _measure(self, contestants: Mapping[str, Contestant], rounds: Sequence[Round]) -> None:
         """Add each run to the round of its prompt."""
-        answers = len(self.prompts) * len(contestants) * self.repeat
+        names, answers = list(contestants), len(self.prompts) * len(contestants) * self.repeat
         with ProgressLine() as progress:
-            for done, (prompt, contestant) in enumerate(self._slots(len(contestants)), start=1):
-                run = contestants[contestant].answer(self.prompts[prompt])
-                rounds[prompt][run.mode].append(run)
-                progress(f"answering: {run.category}, {run.mode}", done, answers)
+            for done, (prompt, number) in enumerate(self._slots(len(names)), start=1):
+                name = names[number]
+                run = contestants[name](self.prompts[prompt], self.parameters.max_new_tokens)
+                rounds[prompt][name].append(run)
+                progress(f"answering: {run.category}, {name}", done, answers)
 
-    def _contestants(self, program: Opponent | None) -> list[Contestant]:
-        keep, limit = self.order_seed is not None, self.parameters.max_new_tokens
-        contestants: list[Contestant] = [
-            Mode(engine, mode, self.parameters, self.raw, keep, kernels=name)
+    def _contestants(self, program: Opponent | None) -> dict[str, Contestant]:
+        keep = self.order_seed is not None
+        settings: dict[str, Any] = {"parameters": self.parameters, "raw": self.raw, "keep_caches": keep}
+        contestants: dict[str, Contestant] = {
+            mode_name(mode, name): partial(answer, engine, mode, **settings)
             for mode in self.modes
             for name, engine in self.engines.items()
-        ]
+        }
         if program is not None:
-            engine = self.engines[""]
-            contestants += [OpponentMode(program, engine, mode, limit, self.raw) for mode in program.modes]
+            for mode in program.modes:
+                contestants[program.named(mode)] = partial(program.answer, self.engines[""], mode, self.raw)
         return contestants
 
     def _orders(self) -> list[list[int]]:

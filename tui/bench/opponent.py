@@ -14,20 +14,11 @@ from specdec_onnx.tui.bench.prompts import Prompt
 from specdec_onnx.tui.bench.runs import Round, Run
 from specdec_onnx.tui.child import Child
 
-KEPT = (
-    "decode_tokens_per_second",
-    "end_to_end_tokens_per_second",
-    "time_to_first_token_ms",
-    "tokens_per_round",
-    "acceptance_rate",
-    "speedup",
-    "identical_to_plain",
-    "spread",
-    "new_tokens",
-    "decode_seconds",
-    "prefill_seconds",
-)
-"""The figures of a mode that the other program can tell too."""
+UNKNOWN = {
+    *("drafted_by_position", "acceptance_by_position", "acceptance_by_source"),
+    *("draft_seconds", "verify_seconds", "host_seconds"),
+}
+"""The figures of a mode that the other program cannot tell."""
 
 
 def check_settings(name: str, settings: Parameters, *, devices: set[str | None], all_turns: bool) -> None:
@@ -93,11 +84,15 @@ class Opponent:
         """What the figures of `mode` are listed under: `ort-genai ngram` and so on."""
         return f"{self.program.name} {mode}"
 
-    def answer(self, mode: str, tokens: list[int], max_length: int) -> dict[str, Any]:
-        """Let the program continue `tokens` greedily up to `max_length` tokens in all."""
-        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": max_length})
+    def answer(self, engine: Engine, mode: str, raw: bool, prompt: Prompt, most: int) -> Run:
+        """Let the program answer the prompt's first turn greedily; it gets the engine's token ids."""
+        tokens = prompt_tokens(engine.pair.target, prompt.turns[0], raw=raw)
+        room = min(len(tokens) + most, engine.context)
+        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": room})
         self.peak_memory_bytes = reply.pop("peak_memory_bytes", None)
-        return reply
+        answer = tuple(reply.pop("tokens"))
+        counts = {"prompt_tokens": len(tokens), "new_tokens": len(answer)} | reply
+        return Run(prompt.category, answer, (Statistics(**counts),))
 
     def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self._worker.tell(message)
@@ -105,31 +100,6 @@ class Opponent:
         if "error" in reply:
             raise SpecdecError(f"{self.program.title} failed", reply["error"])
         return reply
-
-
-@dataclass(frozen=True)
-class OpponentMode:
-    """One of the program's ways to speculate, as a contestant; it gets the engine's token ids."""
-
-    opponent: Opponent
-    engine: Engine
-    mode: str
-    max_new_tokens: int
-    raw: bool = False
-
-    @property
-    def name(self) -> str:
-        """What its figures are listed under."""
-        return self.opponent.named(self.mode)
-
-    def answer(self, prompt: Prompt, most: int | None = None) -> Run:
-        """Answer the prompt's first turn."""
-        tokens = prompt_tokens(self.engine.pair.target, prompt.turns[0], raw=self.raw)
-        room = min(len(tokens) + (most or self.max_new_tokens), self.engine.context)
-        reply = self.opponent.answer(self.mode, tokens, room)
-        answer = tuple(reply.pop("tokens"))
-        counts = {"new_tokens": len(answer)} | reply
-        return Run(prompt.category, self.name, answer, (Statistics(prompt_tokens=len(tokens), **counts),))
 
 
 def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,12 +110,11 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
     """
     names = {mode: opponent.named(mode) for mode in opponent.modes}
     summaries = summarize(rounds, names.values(), comparable=True)
-    modes = {
-        mode: {key: summaries[name][key] for key in KEPT} | {"settings": opponent.modes[mode]}
-        for mode, name in names.items()
-    }
+    modes: dict[str, Any] = {}
     for mode, name in names.items():
         same = sum(identical(round_, name, "plain") for round_ in rounds)
+        modes[mode] = {key: value for key, value in summaries[name].items() if key not in UNKNOWN}
+        modes[mode]["settings"] = opponent.modes[mode]
         modes[mode]["identical_to_ours"] = same if opponent.same_weights else None
     best = max(modes, key=lambda mode: modes[mode]["decode_tokens_per_second"])
     whole = max(mode["end_to_end_tokens_per_second"] for mode in modes.values())
