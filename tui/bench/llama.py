@@ -32,26 +32,20 @@ def opponent(engine: Engine, server: Path, files: Sequence[Path], threads: int) 
 
     `threads` 0 means one for each physical core, as for the engine.
     """
-    pair = engine.pair
-    target = files[0] if files else source(pair.target)
-    draft = next(iter(files[1:]), None)
-    if not files and pair.draft is not None:
-        draft = source(pair.draft)
-    for file in (target, *([draft] if draft else [])):
-        if not file.is_file():
-            raise SpecdecError(f"no file at {file}")
+    pair, roles = engine.pair, ("target", "draft")
+    given = dict(zip(roles, files, strict=False))
+    used = given or {role: source(model) for role, model in pair.models.items()}
+    if missing := [file for file in used.values() if not file.is_file()]:
+        raise SpecdecError(f"no file at {missing[0]}")
+    unused = dict.fromkeys(roles)
     request = {
         "server": str(server),
-        "target": str(target.absolute()),
-        "draft": str(draft.absolute()) if draft else None,
+        **(unused | {role: str(file.absolute()) for role, file in used.items()}),
         "context": engine.context,
         "probe": {"text": PROBE, "tokens": pair.target.tokenizer.encode(PROBE)},
     }
-    described = {
-        "name": target.name,
-        "target": _describe(target),
-        "draft": _describe(draft) if draft else None,
-    }
+    models = unused | {role: _describe(file) for role, file in used.items()}
+    described = {"name": used["target"].name, **models}
     return Opponent(PROGRAM, request, pair=described, threads=threads or physical_cores())
 
 

@@ -16,6 +16,7 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from support.smol import smol
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.pair import Pair
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.tui.bench import llama, llama_worker
 from specdec_onnx.tui.child import Child
@@ -53,7 +54,7 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: Path) -> ScriptedEngine:
     scripted = ScriptedEngine()
     target, draft = (model(downloads / name) for name in ("big.gguf", "small.gguf"))
-    scripted.pair = SimpleNamespace(path=tmp_path, target=target, draft=draft)
+    scripted.pair = Pair(tmp_path, target, draft)
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
     monkeypatch.setattr(
         "specdec_onnx.runtime.machine.costs.measure_curve",
