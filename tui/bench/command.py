@@ -16,7 +16,7 @@ from specdec_onnx.runtime import kernels
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.machine.footprint import check_memory, context_limit, footprints
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.tui.bench import genai, llama, opponent
+from specdec_onnx.tui.bench import opponent
 from specdec_onnx.tui.bench.figures import kernel_ratios, summarize, tables
 from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pair, noise
 from specdec_onnx.tui.bench.opponent import Opponent
@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     positive("--repeat", args.repeat)
     require_writable(args.json)
     prompts, settings = _prompts(args), parameters(args, max_new_tokens=BENCH_TOKENS)
-    _check_opponent(args, settings)
+    if args.kernels and {args.device, args.draft_device} - {"cpu", None}:
+        raise SpecdecError("--kernels and --device exclude each other", "only the CPU has two kernel sets")
+    opponent.check(args, settings)
     watch = Watch()
     engines = _engines(args)
     isolated = args.isolated or args.against or len(prompts) == 1
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         order_seed=None if isolated else args.order_seed,
     )
     forward_cost = {name: forward_cost_ms(engine) for name, engine in engines.items()}
-    with closing(_opponent(args, engines[""])) if args.against else nullcontext() as program:
+    with closing(opponent.start(engines[""], args)) if args.against else nullcontext() as program:
         rounds = benchmark.rounds(program)
     figures = benchmark.figures(rounds, forward_cost, watch)
     if program is not None:
@@ -85,36 +87,6 @@ def _modes(engine: Engine, wanted: Sequence[str] | None, *, against: str | None)
         )
     names = list(wanted or engine.modes)
     return list(dict.fromkeys([*names, "auto"])) if against else names
-
-
-def _check_opponent(args: argparse.Namespace, settings: Parameters) -> None:
-    """Raise SpecdecError for options that don't go together, and if the other program is missing."""
-    needed = {
-        "--against-pair": (args.against_pair, genai.PROGRAM),
-        "--against-gguf": (args.against_gguf, llama.PROGRAM),
-        "--llama-server": (args.llama_server, llama.PROGRAM),
-    }
-    for flag, (given, program) in needed.items():
-        if given and args.against != program.name:
-            needs = f"--against {program.name}"
-            raise SpecdecError(f"{flag} needs {needs}", fix=f"add {needs}, or leave {flag} out")
-    if len(args.against_gguf) > 2:
-        raise SpecdecError("--against-gguf is given more than twice", fix="give the target, then the draft")
-    devices = {args.device, args.draft_device}
-    if args.kernels and devices - {"cpu", None}:
-        raise SpecdecError("--kernels and --device exclude each other", "only the CPU has two kernel sets")
-    if args.against:
-        opponent.check_settings(args.against, settings, devices=devices, all_turns=args.all_turns)
-    if args.against == genai.PROGRAM.name:
-        genai.require_installed()
-    elif args.against:
-        args.llama_server = llama.find_server(args.llama_server)
-
-
-def _opponent(args: argparse.Namespace, engine: Engine) -> Opponent:
-    if args.against == genai.PROGRAM.name:
-        return genai.opponent(engine, args.against_pair, args.threads)
-    return llama.opponent(engine, args.llama_server, args.against_gguf, args.threads)
 
 
 def _engines(args: argparse.Namespace) -> dict[str, Engine]:

@@ -14,7 +14,7 @@ from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.tui.bench.genai import require_config
+from specdec_onnx.tui.bench.opponent import require_config
 from specdec_onnx.tui.cli.main import main
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_genai")
@@ -163,7 +163,7 @@ def test_no_worker_outlives_the_benchmark(
 def test_a_missing_package_is_reported_before_anything_runs(
     engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("specdec_onnx.tui.bench.genai.find_spec", lambda name: None)
+    monkeypatch.setattr("specdec_onnx.tui.bench.opponent.find_spec", lambda name: None)
     assert main(["bench", "pair", "--against", "ort-genai"]) == 2
     assert "pip install onnxruntime-genai" in capsys.readouterr().err
     assert engine.calls == []

@@ -18,7 +18,8 @@ from support.smol import smol
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair
 from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.tui.bench import llama, llama_worker
+from specdec_onnx.tui.bench import llama_worker
+from specdec_onnx.tui.bench.opponent import PROGRAMS, source
 from specdec_onnx.tui.child import Child
 from specdec_onnx.tui.cli.main import main
 
@@ -214,7 +215,7 @@ def test_servers_end_with_the_process_that_asked_for_them(
     server: Path, tmp_path: Path, until: Callable[[Callable[[], bool]], bool]
 ) -> None:
     file = write(tmp_path / "slow.gguf", hang=True)
-    worker = Child(llama.PROGRAM.worker)
+    worker = Child(PROGRAMS["llama.cpp"].worker)
     worker.tell(
         {"server": str(server), "target": str(file), "draft": None, "context": 64, "threads": 1, "probe": {}}
     )
@@ -257,7 +258,7 @@ def test_a_missing_server_is_reported_before_anything_runs(
 def test_a_gguf_that_is_not_the_pairs_is_refused(downloads: Path, facts: dict[str, Any], words: str) -> None:
     other: Any = SimpleNamespace(name="model", facts=facts)
     with pytest.raises(SpecdecError, match=words):
-        llama.source(other)
+        source(other)
 
 
 @pytest.mark.parametrize(
