@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from threading import TIMEOUT_MAX
 
@@ -237,25 +237,22 @@ def user_text(word: str) -> str:
     return str(user_path(word))
 
 
-def listed(word: str) -> list[str]:
-    """What a list with commas holds, without the blanks around each."""
-    return [part.strip() for part in word.split(",")]
+def listed(word: str, what: str = "", known: Collection[str] = ()) -> list[str]:
+    """What a list with commas holds, without the blanks around each; if some are `known`, only these may be in it."""
+    names = [part.strip() for part in word.split(",")]
+    if known and (unknown := set(names) - set(known)):
+        raise argparse.ArgumentTypeError(f"unknown {what} {min(unknown)!r} (choose from {', '.join(known)})")
+    return names
 
 
 def mode_list(word: str) -> list[str]:
     """A list of modes; plain comes first, because the others are compared with it."""
-    names = listed(word)
-    if unknown := set(names) - set(MODES):
-        raise argparse.ArgumentTypeError(f"unknown mode {min(unknown)!r} (choose from {', '.join(MODES)})")
-    return list(dict.fromkeys(["plain", *names]))
+    return list(dict.fromkeys(["plain", *listed(word, "mode", MODES)]))
 
 
 def kernel_sets(word: str) -> list[str]:
     """A list of kernel sets; ours come first, because the others are compared with them."""
-    names = word.split(",")
-    if unknown := set(names) - set(KERNEL_SETS):
-        known = " or ".join(KERNEL_SETS)
-        raise argparse.ArgumentTypeError(f"unknown kernels {min(unknown)!r} (choose {known}, or both)")
+    names = listed(word, "kernels", KERNEL_SETS)
     return [name for name in KERNEL_SETS if name in names]
 
 

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specdec_onnx.models.text import percent, times
 
@@ -84,19 +84,16 @@ def _choice(setups: Setups, rankings: Sequence[Sequence[Mapping[str, Any]]]) -> 
         own = [(each, ranking[0]) for ranking in rankings for each in ranking if each["setup"] == name]
         if len(own) == len(rankings):
             slowness[name] = geometric_mean(each["seconds"] / fastest["seconds"] for each, fastest in own)
-    order = sorted(slowness, key=slowness.__getitem__)
-    best, second = order[0], order[1] if len(order) > 1 else None
-    ratio = slowness[second] / slowness[best] if second else None
-    doubt = max(CLOSE, _spread(setups, best, second)) if second else 0.0
+    best, *others = sorted(slowness, key=slowness.__getitem__)
     modes = [each["mode"] for ranking in rankings for each in ranking if each["setup"] == best]
-    return {
-        "setup": best,
-        "mode": Counter(modes).most_common(1)[0][0],
-        "runner_up": second,
-        "times_as_fast": round(ratio, 2) if ratio else None,
-        "close": ratio is not None and ratio - 1 < doubt,
-        "why": _why(setups, best, second, ratio, doubt),
-    }
+    choice = {"setup": best, "mode": Counter(modes).most_common(1)[0][0]}
+    if not others:
+        alone = {"runner_up": None, "times_as_fast": None, "close": False}
+        return choice | alone | {"why": "no other device was measured"}
+    second = others[0]
+    ratio, doubt = slowness[second] / slowness[best], max(CLOSE, _spread(setups, best, second))
+    lead = {"runner_up": second, "times_as_fast": round(ratio, 2), "close": ratio - 1 < doubt}
+    return choice | lead | {"why": _why(setups, best, second, ratio, doubt)}
 
 
 def _spread(setups: Setups, *names: str) -> float:
@@ -111,9 +108,7 @@ def _spread(setups: Setups, *names: str) -> float:
     return max(spreads, default=0.0)
 
 
-def _why(setups: Setups, best: str, second: str | None, ratio: float | None, doubt: float) -> str:
-    if second is None or ratio is None:
-        return "no other device was measured"
+def _why(setups: Setups, best: str, second: str, ratio: float, doubt: float) -> str:
     lead = f"over all uses {times(ratio)} as fast as {second}"
     if ratio - 1 < CLOSE:
         return f"{lead}, not a clear lead"
@@ -150,11 +145,9 @@ def lines(setups: Setups, length: int, answer: int) -> list[Line]:
 
 def fastest_by_answer(candidates: Sequence[Line]) -> list[tuple[int, Line]]:
     """The fastest line for each range of answer lengths: (first length in tokens, line), up to MOST_TOKENS."""
-
-    def fastest(tokens: int) -> Line:
-        return min(candidates, key=lambda line: line.seconds(tokens))
-
-    return [(next(lengths), line) for line, lengths in groupby(range(1, MOST_TOKENS + 1), fastest)]
+    tokens = np.arange(1, MOST_TOKENS + 1)
+    times = [line.prefill_ms + tokens * line.per_token_ms for line in candidates]
+    return [(1 + at, candidates[least]) for at, least in _least(times)]
 
 
 def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
@@ -174,12 +167,15 @@ def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
     if not shared:
         return []
     tokens = range(shared[0], shared[-1] + 1)
-    waits = {name: np.interp(tokens, shared, [curve[at] for at in shared]) for name, curve in curves.items()}
+    times = [np.interp(tokens, shared, [curve[at] for at in shared]) for curve in curves.values()]
+    names = list(curves)
+    return [{"from_prompt_tokens": tokens[at], "setup": names[least]} for at, least in _least(times)]
 
-    def soonest(length: int) -> str:
-        return min(waits, key=lambda name: waits[name][length - shared[0]])
 
-    return [{"from_prompt_tokens": next(group), "setup": name} for name, group in groupby(tokens, soonest)]
+def _least(rows: Sequence[NDArray[np.floating[Any]]]) -> list[tuple[int, int]]:
+    """Which row is the least, from which column on."""
+    least = np.argmin(rows, axis=0)
+    return [(int(at), int(least[at])) for at in (0, *(np.flatnonzero(np.diff(least)) + 1))]
 
 
 def choice_line(report: Mapping[str, Any]) -> str:
@@ -196,22 +192,18 @@ def crossover_lines(report: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{each['length']}-token prompt: {_segments(each['segments'])}" for each in crossovers["by_answer"]
     ]
-    if first := crossovers["first_token"]:
-        parts = [f"{first[0]['setup']} first"] + [
-            f"{each['setup']} from prompts of {each['from_prompt_tokens']} tokens on" for each in first[1:]
-        ]
-        lines.append(
-            "first token: " + (", ".join(parts) if len(parts) > 1 else f"always {first[0]['setup']}")
-        )
+    if crossovers["first_token"]:
+        first, *later = crossovers["first_token"]
+        others = [f"{each['setup']} from prompts of {each['from_prompt_tokens']} tokens on" for each in later]
+        words = ", ".join([f"{first['setup']} first", *others]) if later else f"always {first['setup']}"
+        lines.append(f"first token: {words}")
     return lines
 
 
-def _segments(segments: list[Mapping[str, Any]]) -> str:
-    names = [f"{each['setup']} ({each['mode']})" for each in segments]
-    if len(names) == 1:
-        return f"{names[0]} is the fastest, however long the answer"
-    later = [
-        f"{name} from {each['from_tokens']} tokens on"
-        for name, each in zip(names[1:], segments[1:], strict=True)
-    ]
-    return f"{names[0]} is the fastest for the shortest answers, {', '.join(later)}"
+def _segments(segments: Sequence[Mapping[str, Any]]) -> str:
+    first, *later = segments
+    name = f"{first['setup']} ({first['mode']})"
+    if not later:
+        return f"{name} is the fastest, however long the answer"
+    others = (f"{each['setup']} ({each['mode']}) from {each['from_tokens']} tokens on" for each in later)
+    return f"{name} is the fastest for the shortest answers, {', '.join(others)}"
