@@ -13,7 +13,6 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.tui.bench.opponent import require_config
 from specdec_onnx.tui.cli.main import main
 
@@ -32,11 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ScriptedEngine]:
     scripted = ScriptedEngine()
     scripted.pair = scripted_genai_pair(tmp_path / "pair")
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
-    monkeypatch.setattr(
-        "specdec_onnx.runtime.machine.costs.measure_curve",
-        lambda target, widths: Curve((1, 2), (0.01, 0.0125)),
-    )
+    scripted.install(monkeypatch)
     monkeypatch.chdir(tmp_path)
     yield scripted
 

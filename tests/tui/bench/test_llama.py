@@ -17,7 +17,6 @@ from support.smol import smol
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair
-from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.tui.bench import llama_worker
 from specdec_onnx.tui.bench.opponent import PROGRAMS, source
 from specdec_onnx.tui.child import Child
@@ -56,11 +55,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: Path) -> 
     scripted = ScriptedEngine()
     target, draft = (model(downloads / name) for name in ("big.gguf", "small.gguf"))
     scripted.pair = Pair(tmp_path, target, draft)
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
-    monkeypatch.setattr(
-        "specdec_onnx.runtime.machine.costs.measure_curve",
-        lambda target, widths: Curve((1, 2), (0.01, 0.0125)),
-    )
+    scripted.install(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pair").mkdir()
     return scripted
