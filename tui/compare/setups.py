@@ -68,11 +68,7 @@ def _setup(name: str) -> Setup:
 
 
 def run_setup(
-    plan: Plan,
-    setup: Setup,
-    timeout: float,
-    outcome: Outcome,
-    on_run: Callable[[str], None] = lambda what: None,
+    plan: Plan, setup: Setup, timeout: float, outcome: Outcome, on_run: Callable[[str], None]
 ) -> None:
     """Measure one setup into `outcome`, for at most `timeout` seconds; never raises for what fails there."""
     child = Child(_CHILD)
