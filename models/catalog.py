@@ -85,7 +85,15 @@ class Entry:
 def catalog() -> dict[str, Entry]:
     """Every entry by name, the default pair first."""
     content = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
-    return {name: _entry(name, table) for name, table in content.items()}
+    return {
+        name: Entry(
+            name,
+            table["title"],
+            table["licence"],
+            *(CatalogFile.read(table[role]) for role in ("target", "draft") if role in table),
+        )
+        for name, table in content.items()
+    }
 
 
 def lookup(name: str) -> Entry:
@@ -96,11 +104,6 @@ def lookup(name: str) -> Entry:
         raise SpecdecError(
             f"the catalog has no {name!r}", f"it has: {', '.join(catalog())}", "choose one of these"
         ) from None
-
-
-def _entry(name: str, table: Mapping[str, Any]) -> Entry:
-    draft = CatalogFile.read(table["draft"]) if "draft" in table else None
-    return Entry(name, table["title"], table["licence"], CatalogFile.read(table["target"]), draft)
 
 
 LEAST_RATIO = 2.0

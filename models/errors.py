@@ -14,12 +14,8 @@ class SpecdecError(Exception):
         self.what, self.why, self.fix = what, why, fix
 
     def __str__(self) -> str:
-        lines = [
-            self.what,
-            f"  why: {self.why}" if self.why else "",
-            f"  try: {self.fix}" if self.fix else "",
-        ]
-        return "\n".join(line for line in lines if line)
+        lines = self.what, self.why and f"  why: {self.why}", self.fix and f"  try: {self.fix}"
+        return "\n".join(filter(None, lines))
 
 
 def explain(error: Exception) -> SpecdecError | None:

@@ -42,12 +42,14 @@ def read_json(file: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise SpecdecError(
-            f"{file} is not valid JSON", str(error), "export or download the model again"
-        ) from error
+        raise _damaged(file, "valid JSON", str(error)) from error
     if not isinstance(content, dict):
-        raise SpecdecError(f"{file} is not a JSON object", fix="export or download the model again")
+        raise _damaged(file, "a JSON object")
     return content
+
+
+def _damaged(file: Path, what: str, why: str = "") -> SpecdecError:
+    return SpecdecError(f"{file} is not {what}", why, "export or download the model again")
 
 
 def section(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -174,9 +176,7 @@ class ModelFolder:
             try:
                 return file.read_text(encoding="utf-8-sig")
             except UnicodeDecodeError as error:
-                raise SpecdecError(
-                    f"{file} is not UTF-8 text", str(error), "export or download the model again"
-                ) from error
+                raise _damaged(file, "UTF-8 text", str(error)) from error
         value = template = self.tokenizer_config.get("chat_template")
         if isinstance(template, list) and all(isinstance(entry, Mapping) for entry in template):
             named = {entry.get("name"): entry.get("template") for entry in template}

@@ -1,8 +1,9 @@
 """Inputs, outputs and tables of a decoder's .onnx file, read without the `onnx` package or any weight."""
 
 import mmap
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from specdec_onnx.models.errors import SpecdecError
 
 Axis = int | str | None
 """A size, the name of a size that is only known at run time, or None if that has no name."""
+
+Message = defaultdict[int, list[Any]]
 
 PAST = "past_key_values."
 _LOOKUPS = ("Gather", "GatherBlockQuantized")
@@ -28,16 +31,16 @@ class Value:
     shape: tuple[Axis, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GraphFile:
     """Inputs, outputs, and the size of the tables in which rows are only looked up.
 
     `tables` is the bytes of those in external data: they stay in their file, and only the rows in use are read.
     """
 
-    inputs: dict[str, Value] = field(default_factory=dict)
-    outputs: dict[str, Value] = field(default_factory=dict)
-    tables: int = 0
+    inputs: dict[str, Value]
+    outputs: dict[str, Value]
+    tables: int
 
     @property
     def caches(self) -> dict[str, Value]:
@@ -89,106 +92,87 @@ def _is_size(value: Any) -> bool:
 
 
 def _graph_of(data: memoryview) -> GraphFile:
-    graph = next((value for number, value in _fields(data) if number == 7), memoryview(b""))
-    found, stored, other_uses = GraphFile(), dict[str, int](), set[str]()
-    looked_up = set[str]()
-    for number, value in _fields(graph):
-        if number == 1:
-            _note_uses(value, looked_up, other_uses)
-        elif number == 5:
-            name, size = _external(value)
-            stored[name] = size
-        elif number in (11, 12):
-            name, described = _value(value)
-            (found.inputs if number == 11 else found.outputs)[name] = described
-    found.tables = sum(stored.get(name, 0) for name in looked_up - other_uses)
-    return found
+    graph = _message(next(iter(_message(data)[7]), b""))
+    stored = dict(map(_external, graph[5]))
+    looked_up, other_uses = set[str](), set[str]()
+    for node in graph[1]:
+        _note_uses(_message(node), looked_up, other_uses)
+    tables = sum(stored.get(name, 0) for name in looked_up - other_uses)
+    return GraphFile(dict(map(_value, graph[11])), dict(map(_value, graph[12])), tables)
 
 
-def _note_uses(node: memoryview, looked_up: set[str], other_uses: set[str]) -> None:
+def _note_uses(node: Message, looked_up: set[str], other_uses: set[str]) -> None:
     """Sort the names that a node and its inner graphs read: `looked_up` if only rows of it are, else `other_uses`."""
-    inputs: list[str] = []
-    operator = ""
-    for number, value in _fields(node):
-        if number == 1:
-            inputs.append(_text(value))
-        elif number == 4:
-            operator = _text(value)
-        elif number == 5:
-            for part, inner in _fields(value):
-                if part in (6, 11):  # a graph, or one of several, as If and Loop have
-                    for kind, step in _fields(inner):
-                        if kind == 1:
-                            _note_uses(step, looked_up, other_uses)
-    if operator in _LOOKUPS:
+    for attribute in map(_message, node[5]):
+        for graph in (*attribute[6], *attribute[11]):  # a graph, or one of several, as If and Loop have
+            for inner in _message(graph)[1]:
+                _note_uses(_message(inner), looked_up, other_uses)
+    inputs = list(map(_text, node[1]))
+    if _last_text(node[4]) in _LOOKUPS:
         looked_up.update(inputs[:1])
         inputs = inputs[1:]
     other_uses.update(inputs)
 
 
-def _external(tensor: memoryview) -> tuple[str, int]:
+def _external(data: memoryview) -> tuple[str, int]:
     """A stored tensor's name, and its size in bytes if it is in external data, else 0."""
-    name, shape, kind, entries = "", list[int](), 0, dict[str, str]()
-    for number, value in _fields(tensor):
-        if number == 1:
-            shape += _numbers(value)
-        elif number == 2:
-            kind = value
-        elif number == 8:
-            name = _text(value)
-        elif number == 13:
-            pair = {part: _text(text) for part, text in _fields(value)}
-            entries[pair.get(1, "")] = pair.get(2, "")
-    if "location" not in entries:
-        return name, 0
-    return name, int(entries.get("length") or prod(shape) * _BITS.get(kind, 0) // 8)
+    tensor = _message(data)
+    pairs = map(_message, tensor[13])
+    entries = {_last_text(pair[1]): _last_text(pair[2]) for pair in pairs}
+    size = 0
+    if "location" in entries:
+        shape = [number for value in tensor[1] for number in _numbers(value)]
+        size = int(entries.get("length") or prod(shape) * _bits(tensor[2]) // 8)
+    return _last_text(tensor[8]), size
 
 
-def _value(info: memoryview) -> tuple[str, Value]:
-    name, bits, shape = "", 0, list[Axis]()
-    for number, value in _fields(info):
-        if number == 1:
-            name = _text(value)
-        elif number == 2:
-            for _, tensor in (each for each in _fields(value) if each[0] == 1):
-                for part, found in _fields(tensor):
-                    if part == 1:
-                        bits = _BITS.get(found, 0)
-                    elif part == 2:
-                        shape = [_dimension(axis) for kind, axis in _fields(found) if kind == 1]
-    return name, Value(bits, tuple(shape))
+def _value(data: memoryview) -> tuple[str, Value]:
+    info = _message(data)
+    bits, shape = 0, list[Axis]()
+    for tensor in (_message(each) for kind in info[2] for each in _message(kind)[1]):
+        bits = _bits(tensor[1])
+        shape = [_axis_of(axis) for found in tensor[2] for axis in _message(found)[1]]
+    return _last_text(info[1]), Value(bits, tuple(shape))
 
 
-def _dimension(axis: memoryview) -> Axis:
-    for number, value in _fields(axis):
-        return int(value) if number == 1 else _text(value)
-    return None
+def _axis_of(data: memoryview) -> Axis:
+    axis = _message(data)
+    return int(axis[1][-1]) if axis[1] else _text(axis[2][-1]) if axis[2] else None
 
 
-def _numbers(value: Any) -> list[int]:
+def _bits(kinds: Sequence[int]) -> int:
+    return _BITS.get(kinds[-1], 0) if kinds else 0
+
+
+def _numbers(value: Any) -> Iterator[int]:
     """The values of a repeated number field, packed or not."""
-    if not isinstance(value, memoryview):
-        return [int(value)]
-    found, at = [], 0
+    if isinstance(value, int):
+        yield value
+        return
+    at = 0
     while at < len(value):
         number, at = _varint(value, at)
-        found.append(number)
-    return found
+        yield number
 
 
 def _text(value: Any) -> str:
     return bytes(value).decode()
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Number and content of a protocol buffer's fields: an int, or the bytes."""
+def _last_text(values: Sequence[Any]) -> str:
+    return _text(values[-1]) if values else ""
+
+
+def _message(data: Any) -> Message:
+    """A protocol buffer's fields by their number: each value is an int, or the bytes."""
+    fields: Message = defaultdict(list)
     at, end = 0, len(data)
     while at < end:
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
         if wire == 0:
             value, at = _varint(data, at)
-            yield number, value
+            fields[number].append(value)
             continue
         size = {1: 8, 5: 4}.get(wire, 0)
         if wire == 2:
@@ -197,8 +181,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
             raise ValueError(f"a field of unknown kind {wire}")
         if at + size > end:
             raise ValueError("it ends too early")
-        yield number, data[at : at + size]
+        fields[number].append(data[at : at + size])
         at += size
+    return fields
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:

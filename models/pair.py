@@ -14,7 +14,6 @@ from specdec_onnx.models.system import home, user_path
 from specdec_onnx.models.tokenizer import Tokenizer
 
 _SHOWN = 3
-_PROBE = "def f(x):\n\treturn  x + 1234567  # it's naïve, 北京的天气\r\n\n\n    I'LL go 🙂🇫🇷"
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,11 @@ class Pair:
     path: Path
     target: ModelFolder
     draft: ModelFolder | None = None
+
+    @property
+    def models(self) -> dict[str, ModelFolder]:
+        """The models by role: "target", and "draft" if there is one."""
+        return {"target": self.target} | ({"draft": self.draft} if self.draft else {})
 
 
 def open_pair(path: Path | str, draft: Path | str | None = None) -> Pair:
@@ -66,28 +70,12 @@ def _describes(folder: Path) -> bool:
     return described and (folder / "tokenizer.json").is_file()
 
 
-@dataclass(frozen=True)
-class Compatibility:
-    """`problems` forbid drafting (an id has two meanings); `notes` are harmless differences."""
-
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """True when every token the draft can propose means the same in the target."""
-        return not self.problems
-
-
-def compatibility(target: ModelFolder, draft: ModelFolder) -> Compatibility:
-    """Compare special tokens and vocabularies, id by id; other differences are only notes."""
-    problems: list[str] = []
-    notes = [*_width_notes(target, draft), *_folder_notes(target, draft)]
-    if not _same_files(target, draft):
-        ours, theirs = target.tokenizer, draft.tokenizer
-        problems = [*_special_problems(ours, theirs), *_id_problems(ours, theirs)]
-        notes += _tokenizer_notes(ours, theirs)
-    return Compatibility(tuple(problems), tuple(notes))
+def misfits(target: ModelFolder, draft: ModelFolder) -> list[str]:
+    """Why `draft` cannot draft for `target`: token ids that mean different things. Nothing else matters."""
+    if _same_files(target, draft):
+        return []
+    ours, theirs = target.tokenizer, draft.tokenizer
+    return [*_special_problems(ours, theirs), *_id_problems(ours, theirs)]
 
 
 def _same_files(target: ModelFolder, draft: ModelFolder) -> bool:
@@ -132,36 +120,6 @@ def _difference(ours: Tokenizer, theirs: Tokenizer, token: int) -> str:
     return f"token {token} is {has} in the target but {_quoted(other)} in the draft"
 
 
-def _width_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
-    if target.vocab_size == draft.vocab_size:
-        return []
-    widths = f"{target.vocab_size:,} wide in the target, {draft.vocab_size:,} in the draft"
-    return [f"the logits are {widths}: the extra columns are padding, never proposed"]
-
-
-def _folder_notes(target: ModelFolder, draft: ModelFolder) -> list[str]:
-    compared: list[tuple[str, Callable[[ModelFolder], object]]] = [
-        ("BOS token", lambda model: model.bos_token_id),
-        ("end-of-text tokens", lambda model: set(model.eos_token_ids)),
-        ("chat template", lambda model: model.chat_template),
-    ]
-    differing = [name for name, read in compared if read(target) != read(draft)]
-    return [f"the {name} differs: the target's is used for both" for name in differing]
-
-
-def _tokenizer_notes(ours: Tokenizer, theirs: Tokenizer) -> list[str]:
-    notes = []
-    unknown = sum(text is None for text in theirs.spellings[: ours.size]) + max(0, ours.size - theirs.size)
-    unknown -= sum(text is None for text in ours.spellings)
-    if unknown > 0:
-        notes.append(f"{unknown:,} of the target's tokens are unknown to the draft: it never proposes them")
-    if ours.special_tokens != theirs.special_tokens:
-        notes.append("target and draft mark different tokens as special: the target decides")
-    if ours.encode(_PROBE) != theirs.encode(_PROBE):
-        notes.append("target and draft split text differently: the target's tokenizer is used for both")
-    return notes
-
-
 def _listed(tokens: list[int], describe: Callable[[int], str]) -> str:
     more = len(tokens) - _SHOWN
     return "; ".join(map(describe, tokens[:_SHOWN])) + (f"; and {more:,} more" if more > 0 else "")
@@ -173,11 +131,10 @@ def _quoted(text: str) -> str:
 
 def require_compatible(target: ModelFolder, draft: ModelFolder) -> None:
     """Raise SpecdecError, with every problem, if `draft` cannot draft for `target`."""
-    fit = compatibility(target, draft)
-    if not fit.ok:
+    if problems := misfits(target, draft):
         raise SpecdecError(
             f"{draft.name} cannot draft for {target.name}: the same token ids mean different things",
-            "; ".join(fit.problems),
+            "; ".join(problems),
             "choose a draft with the target's tokenizer (a smaller model of the same family), or use no draft",
         )
 

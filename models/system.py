@@ -4,8 +4,8 @@ import ctypes
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def peak_memory() -> int | None:
         if sys.platform == "win32":
             return _windows_peak()
         if sys.platform == "linux":
-            return 1024 * int(_fields(Path("/proc/self/status"))["VmHWM"].split()[0])
+            return _kilobytes(Path("/proc/self/status"), "VmHWM")
         import resource
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -118,7 +118,7 @@ def peak_memory() -> int | None:
 
 def _unix_status() -> int | None:
     try:
-        return 1024 * int(_fields(Path("/proc/meminfo"))["MemAvailable"].split()[0])
+        return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
     except (OSError, KeyError):
         return total_memory()
 
@@ -126,21 +126,23 @@ def _unix_status() -> int | None:
 def _container_room(group: Path) -> int | None:
     """Bytes left below a container's limit; cached files count as free, because they are dropped first."""
     try:
-        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        return max(0, int(limit) - int(used) + _inactive_files(group / "memory.stat"))
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
     except (OSError, ValueError):
         return None
+    with suppress(OSError, KeyError, ValueError):
+        used -= _fields(group / "memory.stat")["inactive_file"]
+    return max(0, limit - used)
 
 
-def _inactive_files(stat: Path) -> int:
-    try:
-        return int(dict(line.split(maxsplit=1) for line in stat.read_text().splitlines())["inactive_file"])
-    except (OSError, KeyError, ValueError):
-        return 0
+def _kilobytes(file: Path, name: str) -> int:
+    """A figure that a file of the kernel gives in kilobytes, in bytes."""
+    return 1024 * _fields(file)[f"{name}:"]
 
 
-def _fields(file: Path) -> Mapping[str, str]:
-    return dict(line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
+def _fields(file: Path) -> dict[str, int]:
+    """The lines of a file of the kernel that begin with a name and a number."""
+    lines = map(str.split, file.read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 
 
 class _Status(ctypes.Structure):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple, Self
@@ -19,6 +20,7 @@ ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 _EXTRAS = ("additional_special_tokens", "extra_special_tokens")
 _Rank = Literal["all", "special", "nothing"]
 _FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+_flags_of = attrgetter(*_FLAGS)
 
 
 # Loading one takes a second, and the two models of a pair mostly have the same one.
@@ -28,17 +30,13 @@ _SHARED: WeakValueDictionary[tuple[type, bytes, object], Any] = WeakValueDiction
 class Declared(NamedTuple):
     """A token as the settings describe it; `token` is its id if they give one.
 
-    `overrules` says which of its flags take precedence over those that tokenizer.json has for the same token.
+    `overrules` says which of its flags, those of _FLAGS, take precedence over tokenizer.json's for the same token.
     """
 
     content: str
     token: int | None
     overrules: _Rank
-    special: bool
-    lstrip: bool
-    rstrip: bool
-    single_word: bool
-    normalized: bool
+    flags: tuple[bool, ...]
 
 
 class Tokenizer:
@@ -84,23 +82,17 @@ class Tokenizer:
         Raises SpecdecError if `text` is not a string, or holds half a character.
         """
         require_text(text, "the text")
-        with self._lock:
-            self.raw.encode_special_tokens = not special
-            return self._encoded(text).ids
+        return self.encoding(text, special=special).ids
 
-    def encoding(self, text: str) -> Any:
+    def encoding(self, text: str, *, special: bool = True) -> Any:
         """The library's own result for `encode(text)`: `ids`, and `token_to_chars(index)` for the position of each."""
         with self._lock:
-            self.raw.encode_special_tokens = False
-            return self._encoded(text)
-
-    def _encoded(self, text: str) -> Any:
-        try:
-            return self.raw.encode(text, add_special_tokens=False)
-        except Exception as error:  # the library raises bare Exception
-            raise SpecdecError(
-                "the model's tokenizer cannot read this text", str(error), "correct its tokenizer.json"
-            ) from error
+            self.raw.encode_special_tokens = not special
+            try:
+                return self.raw.encode(text, add_special_tokens=False)
+            except Exception as error:  # the library raises bare Exception
+                what = "the model's tokenizer cannot read this text"
+                raise SpecdecError(what, str(error), "correct its tokenizer.json") from error
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Text of `ids`; ids without a token (vocabulary padding) are skipped, broken UTF-8 becomes U+FFFD."""
@@ -228,8 +220,8 @@ def _missing_tokens(raw: Any, declared: Sequence[Declared], limit: int | None) -
     for entry in declared:
         now = known.get(entry.content)
         if now is not None:
-            entry = _overruling(entry, now)
-            wanted = any(getattr(now, flag) != getattr(entry, flag) for flag in _FLAGS)
+            entry = _overruling(entry, _flags_of(now))
+            wanted = entry.flags != _flags_of(now)
         elif raw.token_to_id(entry.content) is not None:
             wanted = True
         elif wanted := limit is None or max(free, entry.token or 0) < limit:
@@ -243,17 +235,15 @@ def _add_tokens(raw: Any, declared: Sequence[Declared]) -> None:
     """Make `declared` tokens of the tokenizer; those in its vocabulary keep their ids."""
     from tokenizers import AddedToken
 
-    raw.add_tokens(
-        [AddedToken(entry.content, **{flag: getattr(entry, flag) for flag in _FLAGS}) for entry in declared]
-    )
+    flags = [dict(zip(_FLAGS, entry.flags, strict=True)) for entry in declared]
+    raw.add_tokens([AddedToken(entry.content, **each) for entry, each in zip(declared, flags, strict=True)])
 
 
-def _overruling(entry: Declared, now: Any) -> Declared:
+def _overruling(entry: Declared, now: tuple[bool, ...]) -> Declared:
     """The token as declared and as tokenizer.json describes it (`now`); the library cannot make one not special."""
-    special = now.special or (entry.special and entry.overrules != "nothing")
-    if entry.overrules == "all":
-        return entry._replace(special=special)
-    return entry._replace(**{flag: getattr(now, flag) for flag in _FLAGS} | {"special": special})
+    special = now[0] or (entry.flags[0] and entry.overrules != "nothing")
+    others = entry.flags[1:] if entry.overrules == "all" else now[1:]
+    return entry._replace(flags=(special, *others))
 
 
 def _next(raw: Any, entry: Declared, free: int) -> int:
@@ -273,9 +263,8 @@ def _roles(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         extras = settings.get(key) or []
         if not isinstance(extras, (list, Mapping)):
             raise _faulty(key, extras)
-        yield from (
-            (key, value) for value in (extras.values() if isinstance(extras, Mapping) else extras) if value
-        )
+        values = extras.values() if isinstance(extras, Mapping) else extras
+        yield from ((key, value) for value in values if value)
 
 
 def _entries(listed: Any) -> Iterator[tuple[int, Any]]:
@@ -292,8 +281,9 @@ def _declared(value: Any, token: int | None, overrules: _Rank, roles: Mapping[st
     text = _content(value, "added_tokens_decoder")
     special = text in roles or bool(flags.get("special"))
     normalized = bool(flags.get("normalized", not special))
-    lstrip, rstrip, word = (bool(flags.get(flag)) for flag in ("lstrip", "rstrip", "single_word"))
-    return Declared(text, token, overrules, special, lstrip, rstrip, word, normalized)
+    return Declared(
+        text, token, overrules, (special, *(bool(flags.get(flag)) for flag in _FLAGS[1:4]), normalized)
+    )
 
 
 def _content(value: Any, where: str) -> str:

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any, Self, TextIO
+
+from specdec_onnx.models.errors import SpecdecError
 
 LONGEST_LINE = 1 << 26
 """Bytes of a message that an event loop can still read."""
@@ -35,6 +37,18 @@ def say(channel: IO[str], message: Mapping[str, Any]) -> None:
 def incoming(pipe: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The messages that come through a pipe, until it is closed; one that was cut off is dropped."""
     return (json.loads(line) for line in pipe if line.endswith("\n"))
+
+
+def serve(work: Callable[[Iterator[dict[str, Any]], TextIO], None]) -> None:
+    """Run `work` on the messages that come in, with the channel for its own; what it raises is sent as an `error`."""
+    channel = open_channel()
+    try:
+        work(incoming(sys.stdin), channel)
+    except SpecdecError as error:
+        fix = f" (try: {error.fix})" if error.fix else ""
+        say(channel, {"error": ": ".join(filter(None, (error.what, error.why))) + fix})
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
+        say(channel, {"error": first_line(error)})
 
 
 def first_line(error: BaseException) -> str:

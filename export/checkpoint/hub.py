@@ -1,8 +1,8 @@
 """A model on the Hugging Face hub: the files of its repository are fetched into the cache, each once."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -10,11 +10,11 @@ from typing import Any
 
 from specdec_onnx.export.checkpoint import sha256_of
 from specdec_onnx.models.catalog import CatalogFile
-from specdec_onnx.models.download import extra_missing, from_hub
+from specdec_onnx.models.download import extra_missing, from_hub, one_at_a_time
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import inside
 from specdec_onnx.models.progress import Progress
-from specdec_onnx.models.system import cache_folder, cannot_keep
+from specdec_onnx.models.system import cache_folder
 
 _BESIDE = ("*.json", "*.jinja")
 _WEIGHTS = (
@@ -135,7 +135,7 @@ def fetch_repository(id: HubId, progress: Progress) -> Path:
     except Unreachable as error:
         return _fetched_before(id, home, error)
     folder = home / repository.sha / PurePosixPath(id.repo).name
-    with _one_at_a_time(home):
+    with one_at_a_time(home / ".lock", "the model"):
         _download(id, repository.sha, wanted(id, repository.siblings), folder, progress)
     with suppress(OSError):  # only for use without a connection
         _reference(home, id).parent.mkdir(parents=True, exist_ok=True)
@@ -186,19 +186,6 @@ def _fetched_before(id: HubId, home: Path, error: Unreachable) -> Path:
     if isinstance(cached, str):
         return Path(cached) if id.file else Path(cached).parent
     raise error
-
-
-@contextmanager
-def _one_at_a_time(home: Path) -> Iterator[None]:
-    """One process at a time: a second waits, then finds the files."""
-    from filelock import FileLock  # comes with huggingface-hub
-
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / ".lock"):
-            yield
-    except OSError as error:
-        raise cannot_keep("the model", home, error) from error
 
 
 def _reference(home: Path, id: HubId) -> Path:

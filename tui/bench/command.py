@@ -3,8 +3,9 @@
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -15,18 +16,18 @@ from specdec_onnx.runtime import kernels
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.machine.footprint import check_memory, context_limit, footprints
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.tui.bench import genai, llama, opponent
+from specdec_onnx.tui.bench import opponent
 from specdec_onnx.tui.bench.figures import kernel_ratios, summarize, tables
 from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pair, noise
-from specdec_onnx.tui.bench.opponent import Opponent, OpponentMode
+from specdec_onnx.tui.bench.opponent import Opponent
 from specdec_onnx.tui.bench.prompts import Prompt, built_in_prompts, read_prompts
 from specdec_onnx.tui.bench.runs import (
     WARM_UP_TOKENS,
     Contestant,
-    Mode,
     Round,
     Slot,
     alternating,
+    answer,
     finished,
     forward_cost_ms,
     in_turn,
@@ -44,22 +45,23 @@ def run(args: argparse.Namespace) -> int:
     positive("--repeat", args.repeat)
     require_writable(args.json)
     prompts, settings = _prompts(args), parameters(args, max_new_tokens=BENCH_TOKENS)
-    _check_opponent(args, settings)
+    if args.kernels and {args.device, args.draft_device} - {"cpu", None}:
+        raise SpecdecError("--kernels and --device exclude each other", "only the CPU has two kernel sets")
+    opponent.check(args, settings)
     watch = Watch()
-    engine, others = _engines(args)
+    engines = _engines(args)
     isolated = args.isolated or args.against or len(prompts) == 1
     benchmark = Benchmark(
-        engine=engine,
+        engines=engines,
         prompts=prompts,
-        modes=_modes(engine, args.modes, against=args.against),
+        modes=_modes(engines[""], args.modes, against=args.against),
         parameters=settings,
         raw=args.raw,
         repeat=args.repeat,
         order_seed=None if isolated else args.order_seed,
-        others=others,
     )
-    forward_cost = {name: forward_cost_ms(each) for name, each in {"": engine, **others}.items()}
-    with _opponent(args, engine) if args.against else nullcontext() as program:
+    forward_cost = {name: forward_cost_ms(engine) for name, engine in engines.items()}
+    with closing(opponent.start(engines[""], args)) if args.against else nullcontext() as program:
         rounds = benchmark.rounds(program)
     figures = benchmark.figures(rounds, forward_cost, watch)
     if program is not None:
@@ -87,59 +89,27 @@ def _modes(engine: Engine, wanted: Sequence[str] | None, *, against: str | None)
     return list(dict.fromkeys([*names, "auto"])) if against else names
 
 
-def _check_opponent(args: argparse.Namespace, settings: Parameters) -> None:
-    """Raise SpecdecError for options that don't go together, and if the other program is missing."""
-    needed = {
-        "--against-pair": (args.against_pair, genai.PROGRAM),
-        "--against-gguf": (args.against_gguf, llama.PROGRAM),
-        "--llama-server": (args.llama_server, llama.PROGRAM),
-    }
-    for flag, (given, program) in needed.items():
-        if given and args.against != program.name:
-            needs = f"--against {program.name}"
-            raise SpecdecError(f"{flag} needs {needs}", fix=f"add {needs}, or leave {flag} out")
-    if len(args.against_gguf) > 2:
-        raise SpecdecError("--against-gguf is given more than twice", fix="give the target, then the draft")
-    devices = {args.device, args.draft_device}
-    if args.kernels and devices - {"cpu", None}:
-        raise SpecdecError("--kernels and --device exclude each other", "only the CPU has two kernel sets")
-    if args.against:
-        opponent.check_settings(args.against, settings, devices=devices, all_turns=args.all_turns)
-    if args.against == genai.PROGRAM.name:
-        genai.require_installed()
-    elif args.against:
-        args.llama_server = llama.find_server(args.llama_server)
-
-
-def _opponent(args: argparse.Namespace, engine: Engine) -> Opponent:
-    if args.against == genai.PROGRAM.name:
-        return genai.opponent(engine, args.against_pair, args.threads)
-    return llama.opponent(engine, args.llama_server, args.against_gguf, args.threads)
-
-
-def _engines(args: argparse.Namespace) -> tuple[Engine, dict[str, Engine]]:
-    """The engine whose modes are listed by their plain names, and those with other kernels by the kernels' names."""
+def _engines(args: argparse.Namespace) -> dict[str, Engine]:
+    """The engine whose modes are listed by their plain names as "", and those with other kernels by these names."""
     if not args.kernels:
-        return load_engine(args), {}
-    settings = {"specdec": kernels.demanded(), "onnxruntime": "off"}
+        return {"": load_engine(args)}
     if len(args.kernels) > 1:
         _check_room(args)
-    engines = {}
+    engines: dict[str, Engine] = {}
     for name in args.kernels:
-        with kernels.selected(settings[name]) as chosen:
+        with kernels.selected(kernels.demanded() if name == "specdec" else "off") as chosen:
             if name == "specdec" and not chosen.name:
                 raise SpecdecError(
                     "our kernels are not available here", chosen.absent, "see `specdec doctor`"
                 )
-            engines[name] = load_engine(args)
-    return engines.pop(args.kernels[0]), engines
+            engines[name if engines else ""] = load_engine(args)
+    return engines
 
 
 def _check_room(args: argparse.Namespace) -> None:
     """Raise SpecdecError if memory is insufficient for one engine of each kernel set."""
     pair = open_pair(locate(args.pair), args.draft)
-    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
-    each = footprints(models, args.context)
+    each = footprints(pair.models, args.context)
     needs = {f"{role} ({name})": need for name in args.kernels for role, need in each.items()}
     check_memory(needs, context_limit(pair.target, args.context))
 
@@ -149,33 +119,25 @@ class Benchmark:
     """What is measured, and how.
 
     With an `order_seed`, prompts are shuffled and caches kept between answers, as in use; with None, prompts keep their
-    order and the caches are emptied before every answer. `others` run the same modes with the kernels that they are
-    named after.
+    order and the caches are emptied before every answer. All `engines` run the same modes: the first one's name is "",
+    the others have the names of their kernels.
     """
 
-    engine: Engine
+    engines: Mapping[str, Engine]
     prompts: Sequence[Prompt]
     modes: Sequence[str]
     parameters: Parameters
     raw: bool = False
     repeat: int = 1
     order_seed: int | None = None
-    others: Mapping[str, Engine] = field(default_factory=dict)
-
-    @property
-    def engines(self) -> dict[str, Engine]:
-        """All engines by the names of their kernels, "" for the first."""
-        return {"": self.engine, **self.others}
 
     def rounds(self, program: Opponent | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
         contestants = self._contestants(program)
-        rounds: dict[int, Round] = {
-            prompt: {contestant.name: [] for contestant in contestants} for prompt in range(len(self.prompts))
-        }
+        rounds: list[Round] = [{name: [] for name in contestants} for _ in self.prompts]
         try:
-            for contestant in contestants:  # the first passes allocate
-                contestant.answer(self.prompts[0], WARM_UP_TOKENS)
+            for contestant in contestants.values():  # the first passes allocate
+                contestant(self.prompts[0], WARM_UP_TOKENS)
             for engine in self.engines.values():
                 engine.forget()
             self._measure(contestants, rounds)
@@ -185,25 +147,27 @@ class Benchmark:
             return measured
         raise KeyboardInterrupt
 
-    def _measure(self, contestants: Sequence[Contestant], rounds: Mapping[int, Round]) -> None:
+    def _measure(self, contestants: Mapping[str, Contestant], rounds: Sequence[Round]) -> None:
         """Add each run to the round of its prompt."""
-        answers = len(self.prompts) * len(contestants) * self.repeat
+        names, answers = list(contestants), len(self.prompts) * len(contestants) * self.repeat
         with ProgressLine() as progress:
-            for done, (prompt, contestant) in enumerate(self._slots(len(contestants)), start=1):
-                run = contestants[contestant].answer(self.prompts[prompt])
-                rounds[prompt][run.mode].append(run)
-                progress(f"answering: {run.category}, {run.mode}", done, answers)
+            for done, (prompt, number) in enumerate(self._slots(len(names)), start=1):
+                name = names[number]
+                run = contestants[name](self.prompts[prompt], self.parameters.max_new_tokens)
+                rounds[prompt][name].append(run)
+                progress(f"answering: {run.category}, {name}", done, answers)
 
-    def _contestants(self, program: Opponent | None) -> list[Contestant]:
-        keep, limit = self.order_seed is not None, self.parameters.max_new_tokens
-        contestants: list[Contestant] = [
-            Mode(engine, mode, self.parameters, self.raw, keep, kernels=name)
+    def _contestants(self, program: Opponent | None) -> dict[str, Contestant]:
+        keep = self.order_seed is not None
+        settings: dict[str, Any] = {"parameters": self.parameters, "raw": self.raw, "keep_caches": keep}
+        contestants: dict[str, Contestant] = {
+            mode_name(mode, name): partial(answer, engine, mode, **settings)
             for mode in self.modes
             for name, engine in self.engines.items()
-        ]
-        for mode in program.modes if program else ():
-            assert program is not None
-            contestants.append(OpponentMode(program, self.engine, mode, limit, self.raw))
+        }
+        if program is not None:
+            for mode in program.modes:
+                contestants[program.named(mode)] = partial(program.answer, self.engines[""], mode, self.raw)
         return contestants
 
     def _orders(self) -> list[list[int]]:
@@ -220,29 +184,24 @@ class Benchmark:
         self, rounds: Sequence[Round], forward_cost: Mapping[str, Mapping[str, float]], watch: Watch
     ) -> dict[str, Any]:
         """The report's JSON, without the other program's figures; `forward_cost` is by kernels, as `engines`."""
-        parameters, engine = self.parameters, self.engine
+        parameters, engine = self.parameters, self.engines[""]
         comparable = parameters.greedy or parameters.seed is not None
         modes: dict[str, Any] = {}
         for name in self.engines:
             names = [mode_name(mode, name) for mode in self.modes]
             modes |= summarize(rounds, names, comparable=comparable)
         compared = {
-            name: {
-                "speed_ratio": kernel_ratios(modes, self.modes, name),
-                "forward_cost_ms": forward_cost[name],
-            }
-            for name in self.others
+            name: {"speed_ratio": kernel_ratios(modes, self.modes, name), "forward_cost_ms": cost}
+            for name, cost in forward_cost.items()
+            if name
         }
+        devices = {role: str(placement) for role, placement in engine.placements.items()}
         return {
             "prompts": len(rounds),
             "modes": modes,
             **({"kernels": compared} if compared else {}),
             "machine": describe_machine(),
-            "pair": describe_pair(engine.pair)
-            | {
-                "identity": str(engine.identity),
-                "devices": {role: str(placement) for role, placement in engine.placements.items()},
-            },
+            "pair": describe_pair(engine.pair) | {"identity": str(engine.identity), "devices": devices},
             "forward_cost_ms": forward_cost[""],
             "peak_memory_bytes": peak_memory(),
             "noise": noise(watch, [[run.seconds_per_token for run in round_["plain"]] for round_ in rounds]),

@@ -1,7 +1,6 @@
 """From runs to the figures of the report, and the figures as tables."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
 from typing import Any
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specdec_onnx.models.text import gigabytes, percent, times
+from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.tui.bench.runs import Round, Run, mode_name
 
 POSITIONS = 8
@@ -35,22 +35,6 @@ def identical(round_: Round, name: str, other: str) -> bool:
     return all(run.tokens == round_[other][0].tokens for run in round_[name])
 
 
-def decode_rate(runs: Sequence[Run]) -> float:
-    """Decoded tokens per second over all runs."""
-    return _ratio(_total(runs, "new_tokens"), _total(runs, "decode_seconds"))
-
-
-def end_to_end_rate(runs: Sequence[Run]) -> float:
-    """Tokens per second over all runs, the time for the prompts included."""
-    seconds = _total(runs, "prefill_seconds") + _total(runs, "decode_seconds")
-    return _ratio(_total(runs, "new_tokens"), seconds)
-
-
-def first_token(runs: Sequence[Run]) -> float:
-    """Milliseconds to the first token, the median over the prompts."""
-    return median(run.turns[0].time_to_first_token_ms for run in runs)
-
-
 def kernel_ratios(
     figures: Mapping[str, Mapping[str, Any]], modes: Iterable[str], kernels: str
 ) -> dict[str, float]:
@@ -61,69 +45,67 @@ def kernel_ratios(
     }
 
 
-RATES: dict[str, Callable[[Sequence[Run]], float]] = {
-    "decode_tokens_per_second": decode_rate,
-    "end_to_end_tokens_per_second": end_to_end_rate,
-    "time_to_first_token_ms": first_token,
-}
 SECONDS = ("decode_seconds", "prefill_seconds", "draft_seconds", "verify_seconds", "host_seconds")
 
 
 def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -> dict[str, Any]:
     repeats = _repeats(rounds, name)
+    totals = list(map(_total, repeats))
+    rates = {
+        "decode_tokens_per_second": [whole.decode_tokens_per_second for whole in totals],
+        "end_to_end_tokens_per_second": [
+            _ratio(whole.new_tokens, whole.prefill_seconds + whole.decode_seconds) for whole in totals
+        ],
+        "time_to_first_token_ms": [
+            median(run.turns[0].time_to_first_token_ms for run in runs) for runs in repeats
+        ],
+    }
+    speedups = _speedups(rounds, name, plain)
     by_category: dict[str, list[Round]] = {}
     for round_ in rounds:
         by_category.setdefault(round_[name][0].category, []).append(round_)
+    spread = {
+        key: [round(min(each), 3), round(max(each), 3)]
+        for key, each in (rates | {"speedup": speedups}).items()
+    }
     return {
-        **{key: round(median(map(rate, repeats)), 3) for key, rate in RATES.items()},
-        **_acceptance([run for runs in repeats for run in runs]),
+        **{key: round(median(each), 3) for key, each in rates.items()},
+        **_acceptance(_total([run for runs in repeats for run in runs])),
         "speedup": {
-            "overall": round(median(_speedups(rounds, name, plain)), 3),
+            "overall": round(median(speedups), 3),
             "by_category": {
                 category: round(median(_speedups(part, name, plain)), 3)
                 for category, part in by_category.items()
             },
         },
         "identical_to_plain": sum(identical(each, name, plain) for each in rounds) if comparable else None,
-        "spread": _spread(rounds, name, plain) if len(repeats) > 1 else None,
-        "new_tokens": int(median(_total(runs, "new_tokens") for runs in repeats)),
-        **{part: round(median(_total(runs, part) for runs in repeats), 4) for part in SECONDS},
+        "spread": spread if len(repeats) > 1 else None,
+        "new_tokens": int(median(whole.new_tokens for whole in totals)),
+        **{part: round(median(getattr(whole, part) for whole in totals), 4) for part in SECONDS},
     }
 
 
-def _acceptance(runs: Sequence[Run]) -> dict[str, Any]:
+def _acceptance(whole: Statistics) -> dict[str, Any]:
     """The accepted share of the drafted tokens: overall, by position in the draft, and by who drafted them."""
-    drafted, accepted = (
-        [sum(column) for column in zip_longest(*_fields(runs, f"{which}_by_position"), fillvalue=0)]
-        for which in ("drafted", "accepted")
-    )
-    by_source, accepted_by_source = Counter[str](), Counter[str]()
-    for counts in _fields(runs, "drafted_by_source"):
-        by_source.update(counts)
-    for counts in _fields(runs, "accepted_by_source"):
-        accepted_by_source.update(counts)
+    positions = zip(whole.accepted_by_position, whole.drafted_by_position, strict=True)
     return {
-        "tokens_per_round": round(_ratio(_total(runs, "new_tokens"), _total(runs, "rounds")), 3),
-        "acceptance_rate": round(_ratio(_total(runs, "accepted"), _total(runs, "drafted")), 4),
-        "drafted_by_position": drafted,
-        "acceptance_by_position": [round(_ratio(*pair), 4) for pair in zip(accepted, drafted, strict=True)],
+        "tokens_per_round": round(whole.tokens_per_round, 3),
+        "acceptance_rate": round(whole.acceptance_rate, 4),
+        "drafted_by_position": whole.drafted_by_position,
+        "acceptance_by_position": [round(_ratio(*pair), 4) for pair in positions],
         "acceptance_by_source": {
-            source: round(accepted_by_source[source] / count, 4) for source, count in by_source.items()
+            source: round(whole.accepted_by_source[source] / count, 4)
+            for source, count in whole.drafted_by_source.items()
         },
     }
 
 
-def _spread(rounds: Sequence[Round], name: str, plain: str) -> dict[str, list[float]]:
-    """Lowest and highest figure of a repeat."""
-    figures = {key: [rate(runs) for runs in _repeats(rounds, name)] for key, rate in RATES.items()}
-    figures["speedup"] = _speedups(rounds, name, plain)
-    return {key: [round(min(values), 3), round(max(values), 3)] for key, values in figures.items()}
-
-
 def _speedups(rounds: Sequence[Round], name: str, plain: str) -> list[float]:
     """How many times as fast as plain, for each repeat."""
-    both = zip(_repeats(rounds, name), _repeats(rounds, plain), strict=True)
-    return [_ratio(decode_rate(runs), decode_rate(baseline)) for runs, baseline in both]
+    ours, theirs = (
+        [_total(runs).decode_tokens_per_second for runs in _repeats(rounds, each)] for each in (name, plain)
+    )
+    return list(map(_ratio, ours, theirs))
 
 
 def _repeats(rounds: Sequence[Round], name: str) -> list[tuple[Run, ...]]:
@@ -131,13 +113,22 @@ def _repeats(rounds: Sequence[Round], name: str) -> list[tuple[Run, ...]]:
     return list(zip(*(round_[name] for round_ in rounds), strict=True))
 
 
-def _fields(runs: Iterable[Run], name: str) -> list[Any]:
-    """One field of `Statistics`, of every turn of every run."""
-    return [getattr(turn, name) for run in runs for turn in run.turns]
+def _total(runs: Iterable[Run]) -> Statistics:
+    """The sum of the statistics of every turn of every run."""
+    turns = [turn for run in runs for turn in run.turns]
+    return Statistics(
+        **{name: _sum([getattr(turn, name) for turn in turns]) for name in turns[0].__dataclass_fields__}
+    )
 
 
-def _total(runs: Iterable[Run], count: str) -> float:
-    return sum(run.total(count) for run in runs)
+def _sum(values: Sequence[Any]) -> Any:
+    """The sum of numbers, of each place of lists, or of each key of dictionaries."""
+    if isinstance(values[0], list):
+        return [sum(column) for column in zip_longest(*values, fillvalue=0)]
+    if isinstance(values[0], dict):
+        keys = dict.fromkeys(key for each in values for key in each)
+        return {key: sum(each.get(key, 0) for each in values) for key in keys}
+    return sum(values)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -146,30 +137,38 @@ def _ratio(part: float, whole: float) -> float:
 
 def tables(report: Mapping[str, Any]) -> RenderableType:
     """The report for a terminal: modes, ratios by category, acceptance, time by part, costs, other programs."""
-    parts: list[RenderableType] = [_modes(report)]
-    if len(_categories(report)) > 1 and any(mode.split()[0] != "plain" for mode in report["modes"]):
-        parts.append(_by_category(report))
-    if any(figures["drafted_by_position"] for figures in report["modes"].values()):
-        parts.append(_by_position(report))
-    parts.append(_time_split(report))
-    if report["forward_cost_ms"]:
-        parts.append(_costs(report["forward_cost_ms"], report.get("kernels", {})))
-    parts += [_kernel_ratios(name, each) for name, each in report.get("kernels", {}).items()]
-    parts += [_against(name, other, report) for name, other in report.get("against", {}).items()]
+    modes, kernels = report["modes"], report.get("kernels", {})
+    parts = [_modes(report)]
+    speculating = [mode for mode in modes if mode.split()[0] != "plain"]
+    if speculating and len(_ratios(modes[speculating[0]])) > 1:
+        parts.append(_by_category({mode: _ratios(modes[mode]) for mode in speculating}))
+    if drafting := {mode: each for mode, each in modes.items() if each["drafted_by_position"]}:
+        parts.append(_by_position(drafting))
+    parts.append(_time_split(modes))
+    if costs := report["forward_cost_ms"]:
+        measured = {"ms": costs} | {f"ms ({name})": each["forward_cost_ms"] for name, each in kernels.items()}
+        rows = ([name, *(f"{cost:.1f}" for cost in each.values())] for name, each in measured.items())
+        parts.append(titled("target pass over S tokens", ["S", *costs], rows))
+    for name, each in kernels.items():
+        rows = ([mode, times(ratio)] for mode, ratio in each["speed_ratio"].items())
+        parts.append(titled(f"our kernels against {name}'s", ["mode", f"× {name}"], rows))
+    parts += [_against(name, other, report["prompts"]) for name, other in report.get("against", {}).items()]
     return Group(*parts, *_notes(report))
 
 
-def titled(title: str, table: Table) -> RenderableType:
-    """A table under an empty line and its title."""
+def titled(
+    title: str, names: Sequence[str], rows: Iterable[Sequence[RenderableType]], *, words: Sequence[str] = ()
+) -> RenderableType:
+    """A table under an empty line and its title; all columns but the first are numbers, then come `words`.
+
+    Without names, it has no header.
+    """
+    table = Table(box=None, pad_edge=False, show_header=bool(names))
+    for number, name in enumerate([*names, *words]):
+        table.add_column(name, justify="right" if 0 < number < len(names) else "left")
+    for row in rows:
+        table.add_row(*row)
     return Group(Text(), Text(title, style="bold"), table)
-
-
-def columns(*names: str) -> Table:
-    """A plain table; all columns but the first are numbers."""
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(names):
-        table.add_column(name, justify="right" if number else "left")
-    return table
 
 
 def warning_lines(warnings: Sequence[str]) -> list[Text]:
@@ -177,27 +176,58 @@ def warning_lines(warnings: Sequence[str]) -> list[Text]:
     return [Text(f"noisy: {warning}", style="yellow") for warning in warnings]
 
 
+def node_counts(counts: Mapping[str, int]) -> str:
+    """`312 CPU`: how many nodes of a graph run on which provider."""
+    return ", ".join(f"{count} {name.removesuffix('ExecutionProvider')}" for name, count in counts.items())
+
+
 def _modes(report: Mapping[str, Any]) -> RenderableType:
-    count = report["prompts"]
-    spread = any(figures["spread"] for figures in report["modes"].values())
+    count, modes = report["prompts"], report["modes"]
     names = ["× plain", "end to\nend", "tok/\nround", "accepted", "first\ntoken", "identical"]
-    table = columns("mode", "tok/s", *(["from–to"] if spread else []), *names)
-    for mode, figures in report["modes"].items():
-        table.add_row(
-            mode,
-            *_rates(figures),
+    rows = (
+        [
             times(figures["speedup"]["overall"]),
             f"{figures['end_to_end_tokens_per_second']:.1f}",
             f"{figures['tokens_per_round']:.2f}",
             percent(figures["acceptance_rate"]) if figures["acceptance_rate"] else "–",
             f"{figures['time_to_first_token_ms']:.0f} ms",
             _verdict(figures["identical_to_plain"], count),
-        )
-    return titled(f"{report['pair']['name']}, {count} prompt{'s' if count > 1 else ''}", table)
+        ]
+        for figures in modes.values()
+    )
+    return _rated(f"{report['pair']['name']}, {count} prompt{'s' if count > 1 else ''}", modes, names, rows)
+
+
+def _against(name: str, other: Mapping[str, Any], count: int) -> RenderableType:
+    names = ["× its\nplain", "end to\nend", "first\ntoken", "same as\nits plain", "same as\nour plain"]
+    rows = (
+        [
+            times(figures["speedup"]["overall"]),
+            f"{figures['end_to_end_tokens_per_second']:.1f}",
+            f"{figures['time_to_first_token_ms']:.0f} ms",
+            _verdict(figures["identical_to_plain"], count),
+            _verdict(figures["identical_to_ours"], count),
+        ]
+        for figures in other["modes"].values()
+    )
+    title = f"{name} {other['version']}, {other['threads']} threads, {other['pair']['name']}"
+    title += f" ({other['pair']['target']['format'] or 'format unknown'})"
+    if other["speed_ratio"] is not None:
+        title += f": auto is {times(other['speed_ratio'])} as fast as its {other['best_mode']}"
+    return _rated(title, other["modes"], names, rows)
+
+
+def _rated(
+    title: str, modes: Mapping[str, Any], names: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> RenderableType:
+    """A row for each mode, with its rate first and, if there were repeats, the lowest and highest."""
+    spread = any(figures["spread"] for figures in modes.values())
+    both = zip(modes.items(), rows, strict=True)
+    rated = ([mode, *_rates(figures), *row] for (mode, figures), row in both)
+    return titled(title, ["mode", "tok/s", *(["from–to"] if spread else []), *names], rated)
 
 
 def _rates(figures: Mapping[str, Any]) -> list[str]:
-    """Tokens per second and, if there were repeats, their lowest and highest."""
     rate = f"{figures['decode_tokens_per_second']:.1f}"
     if not figures["spread"]:
         return [rate]
@@ -211,80 +241,38 @@ def _verdict(same: int | None, count: int) -> Text:
     return Text(f"{same}/{count}", style="green" if same == count else "bold red")
 
 
-def _categories(report: Mapping[str, Any]) -> list[str]:
-    return list(next(iter(report["modes"].values()))["speedup"]["by_category"])
+def _ratios(figures: Mapping[str, Any]) -> Mapping[str, float]:
+    return figures["speedup"]["by_category"]
 
 
-def _by_category(report: Mapping[str, Any]) -> RenderableType:
-    modes = [mode for mode in report["modes"] if mode.split()[0] != "plain"]
-    table = columns("category", *modes)
-    for category in _categories(report):
-        ratios = (report["modes"][mode]["speedup"]["by_category"][category] for mode in modes)
-        table.add_row(category, *map(times, ratios))
-    return titled("× plain by category", table)
+def _by_category(ratios: Mapping[str, Mapping[str, float]]) -> RenderableType:
+    categories = next(iter(ratios.values()))
+    rows = ([category, *(times(each[category]) for each in ratios.values())] for category in categories)
+    return titled("× plain by category", ["category", *ratios], rows)
 
 
-def _by_position(report: Mapping[str, Any]) -> RenderableType:
-    drafting = {mode: each for mode, each in report["modes"].items() if each["drafted_by_position"]}
-    longest = max(len(each["drafted_by_position"]) for each in drafting.values())
-    table = columns("mode", *(str(position + 1) for position in range(min(longest, POSITIONS))))
-    for mode, each in drafting.items():
-        table.add_row(mode, *map(percent, each["acceptance_by_position"][:POSITIONS]))
-    return titled("share of drafted tokens accepted, by position in the draft", table)
+def _by_position(modes: Mapping[str, Any]) -> RenderableType:
+    shown = {mode: each["acceptance_by_position"][:POSITIONS] for mode, each in modes.items()}
+    positions = map(str, range(1, 1 + max(map(len, shown.values()))))
+    rows = ([mode, *map(percent, shares)] for mode, shares in shown.items())
+    return titled("share of drafted tokens accepted, by position in the draft", ["mode", *positions], rows)
 
 
-def _time_split(report: Mapping[str, Any]) -> RenderableType:
-    table = columns("mode", "draft", "verify", "host")
-    for mode, figures in report["modes"].items():
-        whole = figures["decode_seconds"] or 1.0
-        shares = (figures[f"{part}_seconds"] / whole for part in ("draft", "verify", "host"))
-        table.add_row(mode, *map(percent, shares))
-    return titled("share of the decoding time", table)
-
-
-def _costs(costs: Mapping[str, float], others: Mapping[str, Any]) -> RenderableType:
-    table = columns("S", *costs)
-    table.add_row("ms", *(f"{cost:.1f}" for cost in costs.values()))
-    for name, other in others.items():
-        table.add_row(f"ms ({name})", *(f"{cost:.1f}" for cost in other["forward_cost_ms"].values()))
-    return titled("target pass over S tokens", table)
-
-
-def _kernel_ratios(name: str, other: Mapping[str, Any]) -> RenderableType:
-    table = columns("mode", f"× {name}")
-    for mode, ratio in other["speed_ratio"].items():
-        table.add_row(mode, times(ratio))
-    return titled(f"our kernels against {name}'s", table)
-
-
-def _against(name: str, other: Mapping[str, Any], report: Mapping[str, Any]) -> RenderableType:
-    spread = any(figures["spread"] for figures in other["modes"].values())
-    names = ["× its\nplain", "end to\nend", "first\ntoken", "same as\nits plain", "same as\nour plain"]
-    table = columns("mode", "tok/s", *(["from–to"] if spread else []), *names)
-    for mode, figures in other["modes"].items():
-        table.add_row(
-            mode,
-            *_rates(figures),
-            times(figures["speedup"]["overall"]),
-            f"{figures['end_to_end_tokens_per_second']:.1f}",
-            f"{figures['time_to_first_token_ms']:.0f} ms",
-            _verdict(figures["identical_to_plain"], report["prompts"]),
-            _verdict(figures["identical_to_ours"], report["prompts"]),
-        )
-    title = f"{name} {other['version']}, {other['threads']} threads, {other['pair']['name']}"
-    title += f" ({other['pair']['target']['format'] or 'format unknown'})"
-    if other["speed_ratio"] is not None:
-        title += f": auto is {times(other['speed_ratio'])} as fast as its {other['best_mode']}"
-    return titled(title, table)
+def _time_split(modes: Mapping[str, Any]) -> RenderableType:
+    parts = ("draft", "verify", "host")
+    rows = (
+        [mode, *(percent(each[f"{part}_seconds"] / (each["decode_seconds"] or 1.0)) for part in parts)]
+        for mode, each in modes.items()
+    )
+    return titled("share of the decoding time", ["mode", *parts], rows)
 
 
 def _notes(report: Mapping[str, Any]) -> list[Text]:
-    settings = report["settings"]
-    caches = (
-        "caches emptied before every answer"
-        if settings["caches"] == "emptied"
-        else f"prompts in shuffled order (--order-seed {settings['order_seed']}), caches kept between them"
-    )
-    peak = report["peak_memory_bytes"]
+    settings, peak = report["settings"], report["peak_memory_bytes"]
+    caches = "caches emptied before every answer"
+    if settings["caches"] != "emptied":
+        caches = (
+            f"prompts in shuffled order (--order-seed {settings['order_seed']}), caches kept between them"
+        )
     lines = [*([f"peak memory {gigabytes(peak)}"] if peak else []), caches]
     return [Text(), *(Text(line, style="dim") for line in lines), *warning_lines(report["noise"]["warnings"])]

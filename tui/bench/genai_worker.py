@@ -4,13 +4,12 @@ The first line says what to load, each further one what to answer; the end of th
 """
 
 import json
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from specdec_onnx.models.system import peak_memory
-from specdec_onnx.tui.child import first_line, incoming, open_channel, say
+from specdec_onnx.tui.child import say, serve
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -32,15 +31,6 @@ SPINNING_STOP = "session.force_spinning_stop"
 def needs_draft(mode: str) -> bool:
     """Whether a mode of SETTINGS needs the draft model."""
     return mode.startswith("draft")
-
-
-def main() -> None:
-    """Serve until the input ends."""
-    channel = open_channel()
-    try:
-        _serve(incoming(sys.stdin), channel)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
-        say(channel, {"error": first_line(error)})
 
 
 def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
@@ -103,4 +93,4 @@ def _counts(stats: Mapping[str, Any], answered: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_serve)

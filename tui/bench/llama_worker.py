@@ -8,10 +8,9 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,7 +18,7 @@ from threading import Lock, Thread
 from typing import Any, TextIO
 
 from specdec_onnx.models.system import available_memory
-from specdec_onnx.tui.child import errors_file, first_line, incoming, open_channel, say, why_ended
+from specdec_onnx.tui.child import errors_file, first_line, say, serve, why_ended
 
 HOST = "127.0.0.1"
 START_SECONDS, SILENT_SECONDS, ASK_SECONDS = 300.0, 300.0, 30.0
@@ -32,39 +31,34 @@ SHORT = ("4", "8")
 """Tokens that `ngram-short` looks up and drafts; the program's own default is made for long repetitions."""
 
 
-def main() -> None:
-    """Serve until the input ends."""
-    channel, servers, messages = open_channel(), Servers(), SimpleQueue[Mapping[str, Any]]()
-    Thread(target=_listen, args=(messages, servers), daemon=True).start()
+def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
+    request, prompts = next(messages), SimpleQueue[Mapping[str, Any]]()
+    server, draft = request["server"], request["draft"]
+    known = _says(server, "--help")
+    modes = settings(known, draft)
+    weights = sum(Path(file).stat().st_size for file in (request["target"], draft) if file)
+    servers = Servers([server, *options(request, known)], modes, weights)
+    Thread(target=_listen, args=(messages, prompts, servers), daemon=True).start()
     try:
-        _serve(messages, servers, channel)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent reports it
-        say(channel, {"error": first_line(error)})
+        for mode in modes:
+            servers.running(mode).check(request["probe"])
+        say(channel, {"version": _version(server), "modes": modes})
+        while True:
+            prompt = prompts.get()
+            most = prompt["max_length"] - len(prompt["tokens"])
+            say(channel, servers.running(prompt["mode"]).answer(prompt["tokens"], most))
     finally:
         servers.close()
 
 
-def _listen(messages: "SimpleQueue[Mapping[str, Any]]", servers: "Servers") -> None:
+def _listen(
+    messages: Iterator[Mapping[str, Any]], prompts: "SimpleQueue[Mapping[str, Any]]", servers: "Servers"
+) -> None:
     """Take in messages; at the end of the input end the servers and this process, also during an answer."""
-    for message in incoming(sys.stdin):
-        messages.put(message)
+    for message in messages:
+        prompts.put(message)
     servers.close()
     os._exit(0)
-
-
-def _serve(messages: "SimpleQueue[Mapping[str, Any]]", servers: "Servers", channel: TextIO) -> None:
-    request = messages.get()
-    modes = settings(_says(request["server"], "--help"), request["draft"])
-    common = options(request, _says(request["server"], "--help"))
-    files = [request["target"], *([request["draft"]] if request["draft"] else [])]
-    servers.prepare([request["server"], *common], modes, sum(Path(file).stat().st_size for file in files))
-    for mode in modes:
-        servers.running(mode).check(request["probe"])
-    say(channel, {"version": _version(request["server"]), "modes": modes})
-    while True:
-        prompt = messages.get()
-        most = prompt["max_length"] - len(prompt["tokens"])
-        say(channel, servers.running(prompt["mode"]).answer(prompt["tokens"], most))
 
 
 def options(request: Mapping[str, Any], known: str) -> list[str]:
@@ -72,9 +66,8 @@ def options(request: Mapping[str, Any], known: str) -> list[str]:
     threads, context = str(request["threads"]), str(request["context"])
     own = ["-m", request["target"], "-t", threads, "-c", context, "-np", "1", "-ngl", "0", "--no-webui"]
     own += ["--device", "none"] if "--device" in known else []
-    return own + (
-        ["--cache-ram", "0"] if "--cache-ram" in known else []
-    )  # it would save caches between answers
+    own += ["--cache-ram", "0"] if "--cache-ram" in known else []  # it would save caches between answers
+    return own
 
 
 def settings(known: str, draft: str | None) -> dict[str, list[str]]:
@@ -118,13 +111,11 @@ def _version(server: str) -> str:
 class Servers:
     """The running servers, one a mode. If memory is short, those that were used longest ago are ended for a new one."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: Sequence[str], modes: Mapping[str, Sequence[str]], weights: int) -> None:
+        """How servers are started, and how many bytes of models each loads."""
+        self._command, self._modes, self._weights = command, modes, weights
         self._lock, self._closed = Lock(), False
         self._running: dict[str, Server] = {}
-
-    def prepare(self, command: Sequence[str], modes: Mapping[str, Sequence[str]], weights: int) -> None:
-        """Say how servers are started, and how many bytes of models each loads."""
-        self._command, self._modes, self._weights = command, modes, weights
 
     def running(self, mode: str) -> "Server":
         """The server of `mode`, started if it isn't running."""
@@ -180,7 +171,7 @@ class Server:
 
     def check(self, probe: Mapping[str, Any]) -> None:
         """Raise unless its models are those of the pair: the same ids for the probe's text, and a draft that it uses."""
-        with closing(self._post("/tokenize", {"content": probe["text"], "add_special": False})) as response:
+        with self._post("/tokenize", {"content": probe["text"], "add_special": False}) as response:
             if json.load(response)["tokens"] != probe["tokens"]:
                 raise RuntimeError("the GGUF file has another vocabulary than the pair")
         refused = self._first_line("failed to initialize speculative")
@@ -201,8 +192,8 @@ class Server:
             "stream": True,
         }
         answer, first, start = list[int](), 0.0, time.perf_counter()
-        with closing(self._post("/completion", request)) as response:
-            for event in self._events(response):
+        with self._post("/completion", request) as response:
+            for event in _events(response):
                 first = first or time.perf_counter() - start
                 answer += event["tokens"]
         times = event["timings"]
@@ -225,34 +216,20 @@ class Server:
         except (OSError, HTTPException):
             return False
 
-    def _post(self, path: str, content: Mapping[str, Any]) -> HTTPResponse:
+    @contextmanager
+    def _post(self, path: str, content: Mapping[str, Any]) -> Iterator[HTTPResponse]:
+        """The response to a request, which may be streamed."""
         try:
-            response = self._open("POST", path, json.dumps(content), SILENT_SECONDS)
-            if response.status != 200:
-                raise RuntimeError(f"{path}: {response.read().decode(errors='replace')[:300]}")
+            with closing(self._open("POST", path, json.dumps(content), SILENT_SECONDS)) as response:
+                if response.status != 200:
+                    raise RuntimeError(f"{path}: {response.read().decode(errors='replace')[:300]}")
+                yield response
         except (OSError, HTTPException) as error:
             raise RuntimeError(self._trouble(error)) from error
-        return response
-
-    def _events(self, response: HTTPResponse) -> Iterator[dict[str, Any]]:
-        """The parts of a streamed answer; the last one holds the timings."""
-        try:
-            for line in response:
-                if line.startswith(b"data: {"):
-                    event = json.loads(line.removeprefix(b"data: "))
-                    if "error" in event:
-                        raise RuntimeError(str(event["error"]))
-                    yield event
-                    if event["stop"]:
-                        return
-        except (OSError, HTTPException) as error:
-            raise RuntimeError(self._trouble(error)) from error
-        raise RuntimeError(self._trouble(HTTPException("the answer was cut off")))
 
     def _open(self, method: str, path: str, body: str | None, seconds: float) -> HTTPResponse:
         connection = HTTPConnection(HOST, self._port, timeout=seconds)
-        headers = {"Content-Type": "application/json", "Connection": "close"}
-        connection.request(method, path, body, headers)
+        connection.request(method, path, body, {"Content-Type": "application/json", "Connection": "close"})
         return connection.getresponse()  # the response keeps the socket open
 
     def _trouble(self, error: Exception) -> str:
@@ -281,6 +258,19 @@ class Server:
         self._log.close()
 
 
+def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
+    """The parts of a streamed answer; the last one holds the timings."""
+    for line in response:
+        if line.startswith(b"data: {"):
+            event = json.loads(line.removeprefix(b"data: "))
+            if "error" in event:
+                raise RuntimeError(str(event["error"]))
+            yield event
+            if event["stop"]:
+                return
+    raise HTTPException("the answer was cut off")
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -288,4 +278,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_serve)

@@ -4,7 +4,6 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def describe_machine() -> dict[str, Any]:
         "governor": _read(SYSTEM / "cpu0/cpufreq/scaling_governor") or None,
         "on_battery": on_battery(),
         "memory_bytes": total_memory(),
-        "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "load_average": load_average(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "onnxruntime": onnxruntime.__version__,
@@ -83,6 +82,11 @@ def on_battery() -> bool | None:
     return "1" not in mains if any(mains) else None
 
 
+def load_average() -> list[float] | None:
+    """The load average of 1, 5 and 15 minutes; None where the system has none."""
+    return [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None
+
+
 def _own_cores() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
@@ -103,42 +107,29 @@ def _read(file: Path) -> str:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """Seconds since some start (wall, own, busy, stolen), and counts."""
-
-    wall: float
-    own: float
-    busy: float | None
-    stolen: float | None
-    throttled: int
-    load: float | None
-
-
 class Watch:
     """Observes other programs' use of the processor and signs of throttling, from its creation on."""
 
     def __init__(self) -> None:
-        self._before = _snapshot()
+        self._load, self._before = load_average(), _counters()
 
     def findings(self) -> dict[str, Any]:
         """What was seen since the start; None for what this system does not tell.
 
         Seconds of child processes count as our own once they have ended.
         """
-        before, now = self._before, _snapshot()
-        capacity = max(now.wall - before.wall, 1e-9) * (os.cpu_count() or 1)
+        passed = {name: count - self._before[name] for name, count in _counters().items()}
+        capacity = max(passed["wall"], 1e-9) * (os.cpu_count() or 1)
         others = stolen = None
-        if before.busy is not None and now.busy is not None:
-            others = round(max(0.0, (now.busy - before.busy - (now.own - before.own)) / capacity), 3)
-        if before.stolen is not None and now.stolen is not None:
-            stolen = round((now.stolen - before.stolen) / capacity, 3)
+        if "busy" in passed:
+            others = round(max(0.0, (passed["busy"] - passed["own"]) / capacity), 3)
+            stolen = round(passed["stolen"] / capacity, 3)
         return {
-            "seconds": round(now.wall - before.wall, 1),
+            "seconds": round(passed["wall"], 1),
             "others_share": others,
             "stolen_share": stolen,
-            "load_average_before": before.load,
-            "throttled": now.throttled - before.throttled,
+            "load_average_before": self._load[0] if self._load else None,
+            "throttled": int(passed["throttled"]),
             "on_battery": on_battery(),
         }
 
@@ -174,22 +165,22 @@ def unsteadiness(repeats: Sequence[Sequence[float]]) -> float | None:
     return round(apart[len(apart) // 2], 3) if apart else None
 
 
-def _snapshot() -> _Snapshot:
+def _counters() -> dict[str, float]:
+    """What only grows: seconds (wall, own, and of all cores together busy and stolen) and how often it was throttled.
+
+    See proc(5) for what is busy, and for what the host took from this virtual machine.
+    """
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
-    busy, stolen = _processor_seconds()
-    throttled = (
-        int(_read(file) or 0) for file in SYSTEM.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
-    )
-    load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    return _Snapshot(time.monotonic(), own, busy, stolen, sum(throttled), load)
-
-
-def _processor_seconds() -> tuple[float | None, float | None]:
-    """Seconds that all cores together were busy, and that the host took from this virtual machine (see proc(5))."""
-    if not TICKS.exists():
-        return None, None
-    fields = [int(field) for field in TICKS.read_text().split("\n", 1)[0].split()[1:]]
-    user, nice, system, _, _, irq, softirq, steal = fields[:8]
-    per_second = os.sysconf("SC_CLK_TCK")
-    return (user + nice + system + irq + softirq) / per_second, steal / per_second
+    throttled = SYSTEM.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")
+    counters = {
+        "wall": time.monotonic(),
+        "own": own,
+        "throttled": sum(int(_read(file) or 0) for file in throttled),
+    }
+    if ticks := _read(TICKS):
+        user, nice, system, _, _, irq, softirq, steal = map(int, ticks.split()[1:9])
+        per_second = os.sysconf("SC_CLK_TCK")
+        counters["busy"] = (user + nice + system + irq + softirq) / per_second
+        counters["stolen"] = steal / per_second
+    return counters

@@ -1,10 +1,10 @@
 """Who answers the prompts of a benchmark, in which order, and what answers and passes cost."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.generate import Statistics
@@ -17,32 +17,20 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One prompt answered by one contestant (`mode` is its name); statistics of each turn."""
+    """One prompt answered by one contestant; statistics of each turn."""
 
     category: str
-    mode: str
     tokens: tuple[int, ...]
     turns: tuple[Statistics, ...]
-
-    def total(self, count: str) -> float:
-        """The sum of one field of `Statistics` over all turns."""
-        return sum(getattr(turn, count) for turn in self.turns)
 
     @property
     def seconds_per_token(self) -> float:
         """Decoding seconds of an average new token."""
-        return self.total("decode_seconds") / max(1, len(self.tokens))
+        return sum(turn.decode_seconds for turn in self.turns) / max(1, len(self.tokens))
 
 
-class Contestant(Protocol):
-    """One way to answer; all contestants take turns on each prompt."""
-
-    @property
-    def name(self) -> str:
-        """What its figures are listed under."""
-
-    def answer(self, prompt: Prompt, most: int | None = None) -> Run:
-        """Answer every turn of one prompt, with at most `most` tokens a turn."""
+Contestant = Callable[[Prompt, int], Run]
+"""One way to answer every turn of a prompt, with at most so many tokens a turn."""
 
 
 def mode_name(mode: str, kernels: str = "") -> str:
@@ -50,42 +38,30 @@ def mode_name(mode: str, kernels: str = "") -> str:
     return f"{mode} ({kernels})" if kernels else mode
 
 
-@dataclass(frozen=True)
-class Mode:
-    """One of the engine's own modes; unless it is to `keep_caches`, they are emptied before each prompt.
-
-    `kernels` names what the engine runs on, if several engines answer with different ones.
-    """
-
-    engine: Engine
-    mode: str
-    parameters: Parameters
-    raw: bool = False
-    keep_caches: bool = False
-    on_text: Callable[[str], object] = lambda text: None
-    kernels: str = ""
-
-    @property
-    def name(self) -> str:
-        """`auto`, or `auto (onnxruntime)`."""
-        return mode_name(self.mode, self.kernels)
-
-    def answer(self, prompt: Prompt, most: int | None = None) -> Run:
-        """Stream the answers and keep their tokens and statistics."""
-        if not self.keep_caches:
-            self.engine.forget()
-        parameters = replace(self.parameters, max_new_tokens=most) if most else self.parameters
-        options: dict[str, Any] = {"parameters": parameters, "mode": self.mode}
-        chat = self.engine.chat() if len(prompt.turns) > 1 else None
-        tokens: list[int] = []
-        turns: list[Statistics] = []
-        for text in prompt.turns:
-            steps = chat.send(text, **options) if chat else self.engine.stream(text, raw=self.raw, **options)
-            for step in steps:
-                tokens += step.tokens
-                self.on_text(step.text)
-            turns.append(self.engine.last.statistics)
-        return Run(prompt.category, self.name, tuple(tokens), tuple(turns))
+def answer(
+    engine: Engine,
+    mode: str,
+    prompt: Prompt,
+    most: int,
+    *,
+    parameters: Parameters,
+    raw: bool = False,
+    keep_caches: bool = False,
+    on_text: Callable[[str], object] = lambda text: None,
+) -> Run:
+    """Stream the answers of one of the engine's modes; unless it is to `keep_caches`, they are emptied before."""
+    if not keep_caches:
+        engine.forget()
+    options: dict[str, Any] = {"parameters": replace(parameters, max_new_tokens=most), "mode": mode}
+    chat = engine.chat() if len(prompt.turns) > 1 else None
+    tokens: list[int] = []
+    turns: list[Statistics] = []
+    for text in prompt.turns:
+        for step in chat.send(text, **options) if chat else engine.stream(text, raw=raw, **options):
+            tokens += step.tokens
+            on_text(step.text)
+        turns.append(engine.last.statistics)
+    return Run(prompt.category, tuple(tokens), tuple(turns))
 
 
 Round = dict[str, list[Run]]
@@ -126,18 +102,12 @@ def in_turn(order: Sequence[int], contestants: int, repeat: int = 0) -> Iterator
             yield prompt, (number + repeat + index) % contestants
 
 
-def finished(rounds: Mapping[int, Round]) -> list[Round]:
-    """The rounds that can be compared, in the order of the prompts.
-
-    All have the same number of repeats: the most that every contestant finished on every prompt that was begun.
-    """
-    counts = {prompt: min(map(len, round_.values())) for prompt, round_ in rounds.items()}
-    repeats = min((count for count in counts.values() if count), default=0)
-    return [
-        {name: runs[:repeats] for name, runs in rounds[prompt].items()}
-        for prompt, count in sorted(counts.items())
-        if count
-    ]
+def finished(rounds: Sequence[Round]) -> list[Round]:
+    """The rounds of prompts that every contestant answered, with the repeats that all of these have."""
+    counts = [min(map(len, round_.values())) for round_ in rounds]
+    repeats = min(filter(None, counts), default=0)
+    begun = (round_ for round_, count in zip(rounds, counts, strict=True) if count)
+    return [{name: runs[:repeats] for name, runs in round_.items()} for round_ in begun]
 
 
 def forward_cost_ms(engine: Engine) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from threading import TIMEOUT_MAX
 
@@ -36,30 +36,19 @@ SAMPLING: dict[str, tuple[type, str]] = {
 
 def chat_arguments(parser: argparse.ArgumentParser) -> None:
     """Which pair, which conversation, where to show it."""
-    parser.add_argument(
-        "pair",
-        nargs="?",
-        metavar="PAIR",
-        help="a folder made by specdec-export, or the name of an exported pair (default: the last one used)",
-    )
+    _add_pair(parser, nargs="?", more=" (default: the last one used)")
     parser.add_argument(
         "-c", "--continue", dest="latest", action="store_true", help="open the latest conversation"
     )
     _add_draft(parser, user_text)
-    parser.add_argument(
-        "--device",
-        choices=DEVICES,
-        default="cpu",
-        help="where to run; auto measures and takes the fastest (default: %(default)s)",
-    )
+    about = "where to run; auto measures and takes the fastest (default: %(default)s)"
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help=about)
     _add_threads(parser)
     _add_context(parser)
     group = parser.add_argument_group("in a browser")
-    group.add_argument("--serve", action="store_true", help="serve the chat to a browser on this machine")
+    _add_switch(group, "--serve", "serve the chat to a browser on this machine")
     group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
-    group.add_argument(
-        "--port", type=int, default=8000, metavar="N", help="port to serve at (default: %(default)s)"
-    )
+    _add_number(group, "--port", "port to serve at (default: %(default)s)", 8000)
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,12 +64,8 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         'cat FILE | specdec run PAIR "Explain this file" -. Without PROMPT, stdin is the prompt',
     )
     parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
-    parser.add_argument(
-        "--raw", action="store_true", help="continue the prompt as it is, without the chat template"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object once the answer is complete"
-    )
+    _add_switch(parser, "--raw", "continue the prompt as it is, without the chat template")
+    _add_switch(parser, "--json", "print one JSON object once the answer is complete")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
         "--mode",
@@ -105,72 +90,37 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
         help='JSON lines, also gzipped, or - for stdin: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} '
         'or HumanEval\'s {"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N prompts")
-    parser.add_argument(
-        "--all-turns", action="store_true", help="answer every turn of a conversation, not only the first"
+    _add_number(parser, "--limit", "only the first N prompts")
+    _add_switch(parser, "--all-turns", "answer every turn of a conversation, not only the first")
+    _add_switch(parser, "--raw", "give prompts to the model without the chat template")
+    _add_modes(
+        parser, f"any of {', '.join(MODES)} (default: all that the pair supports); plain is always measured"
     )
-    parser.add_argument(
-        "--raw", action="store_true", help="give prompts to the model without the chat template"
+    about = "run everything N times; report the median and the spread (default: %(default)s)"
+    _add_number(parser, "--repeat", about, 1)
+    about = (
+        "seed for the order of the prompts; caches are kept between answers, as in real use, but no prompt is "
+        "repeated at once, so none is read from a cache (default: %(default)s)"
     )
-    parser.add_argument(
-        "--modes",
-        type=mode_list,
-        metavar="A,B",
-        help=f"any of {', '.join(MODES)} (default: all that the pair supports); plain is always measured",
+    _add_number(parser, "--order-seed", about, 0)
+    about = "keep the order of the file and empty the caches before every answer (implied by --against)"
+    _add_switch(parser, "--isolated", about)
+    about = "compare with this installed program: it answers the same prompts, taking turns with our modes"
+    parser.add_argument("--against", choices=OPPONENTS, help=about)
+    about = "the pair that ort-genai runs, such as an int4 export of the same model (default: PAIR)"
+    parser.add_argument("--against-pair", type=user_path, metavar="FOLDER", help=about)
+    about = (
+        "the GGUF file that llama.cpp runs; give it twice for target and draft (default: the downloaded files "
+        "that PAIR was exported from)"
     )
-    parser.add_argument(
-        "--repeat",
-        type=int,
-        default=1,
-        metavar="N",
-        help="run everything N times; report the median and the spread (default: %(default)s)",
+    parser.add_argument("--against-gguf", type=Path, action="append", default=[], metavar="FILE", help=about)
+    about = "llama.cpp's program llama-server (default: the one on your PATH)"
+    parser.add_argument("--llama-server", type=Path, metavar="PATH", help=about)
+    about = (
+        "onnxruntime,specdec runs every mode with ONNX Runtime's kernels and with ours, in turn; needs memory "
+        "for two engines (default: what SPECDEC_KERNELS selects)"
     )
-    parser.add_argument(
-        "--order-seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed for the order of the prompts; caches are kept between answers, as in real use, but no prompt is "
-        "repeated at once, so none is read from a cache (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--isolated",
-        action="store_true",
-        help="keep the order of the file and empty the caches before every answer (implied by --against)",
-    )
-    parser.add_argument(
-        "--against",
-        choices=OPPONENTS,
-        help="compare with this installed program: it answers the same prompts, taking turns with our modes",
-    )
-    parser.add_argument(
-        "--against-pair",
-        type=user_path,
-        metavar="FOLDER",
-        help="the pair that ort-genai runs, such as an int4 export of the same model (default: PAIR)",
-    )
-    parser.add_argument(
-        "--against-gguf",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="the GGUF file that llama.cpp runs; give it twice for target and draft (default: the downloaded files "
-        "that PAIR was exported from)",
-    )
-    parser.add_argument(
-        "--llama-server",
-        type=Path,
-        metavar="PATH",
-        help="llama.cpp's program llama-server (default: the one on your PATH)",
-    )
-    parser.add_argument(
-        "--kernels",
-        type=kernel_sets,
-        metavar="A,B",
-        help="onnxruntime,specdec runs every mode with ONNX Runtime's kernels and with ours, in turn; needs memory "
-        "for two engines (default: what SPECDEC_KERNELS selects)",
-    )
+    parser.add_argument("--kernels", type=kernel_sets, metavar="A,B", help=about)
     _add_json(parser)
     _add_sampling(parser, max_new_tokens=BENCH_TOKENS)
 
@@ -179,149 +129,97 @@ def compare_arguments(parser: argparse.ArgumentParser) -> None:
     """PAIR, the devices, what to measure on them, and where the figures go."""
     _add_pair(parser)
     _add_draft(parser, user_path)
-    parser.add_argument(
-        "--devices",
-        metavar="A,B",
-        help=f"{', '.join(DEVICES[:-1])} or auto; cpu:1 means one thread, webgpu+cpu the target on WebGPU and the draft "
-        "on the CPU (default: every device that this machine can use)",
+    about = (
+        f"{', '.join(DEVICES[:-1])} or auto; cpu:1 means one thread, webgpu+cpu the target on WebGPU and the draft "
+        "on the CPU (default: every device that this machine can use)"
     )
-    parser.add_argument(
-        "--prompt-lengths",
-        type=token_counts,
-        metavar="N,N",
-        help="prompts of about this many tokens (default: 64, 256 and 1024, where the model's context allows)",
-    )
-    parser.add_argument(
-        "--modes",
-        type=mode_list,
-        default=["plain", "auto"],
-        metavar="A,B",
-        help="modes to measure (default: plain,auto)",
-    )
-    parser.add_argument(
-        "--max-new-tokens",
-        type=int,
-        default=48,
-        metavar="N",
-        help="length of an answer (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--repeat", type=int, default=2, metavar="N", help="rounds over all devices (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=900.0,
-        metavar="S",
-        help="stop a device after this many seconds in a round (default: 900)",
-    )
+    parser.add_argument("--devices", metavar="A,B", help=about)
+    about = "prompts of about this many tokens (default: 64, 256 and 1024, where the model's context allows)"
+    parser.add_argument("--prompt-lengths", type=token_counts, metavar="N,N", help=about)
+    _add_modes(parser, "modes to measure (default: plain,auto)", ["plain", "auto"])
+    _add_number(parser, "--max-new-tokens", "length of an answer (default: %(default)s)", 48)
+    _add_number(parser, "--repeat", "rounds over all devices (default: %(default)s)", 2)
+    about = "stop a device after this many seconds in a round (default: 900)"
+    parser.add_argument("--timeout", type=seconds, default=900.0, metavar="S", help=about)
     _add_json(parser)
-    parser.add_argument(
-        "--html", type=user_path, metavar="OUT", help="write a page with charts that opens offline"
-    )
+    about = "write a page with charts that opens offline"
+    parser.add_argument("--html", type=user_path, metavar="OUT", help=about)
 
 
 def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     """PAIR, if one is to be examined, and how to run it."""
-    _add_engine(parser, pair_optional=True)
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    _add_engine(parser, nargs="?")
+    _add_switch(parser, "--json", "print the findings as JSON")
 
 
 def demo_arguments(parser: argparse.ArgumentParser) -> None:
     """Which pair to show, and what to ask it."""
-    parser.add_argument(
-        "--small", action="store_true", help="use one small model that drafts from the text so far"
-    )
-    parser.add_argument(
-        "--prompt", type=text, metavar="TEXT", help="answer this instead of the built-in prompt"
-    )
-    parser.add_argument(
-        "--max-new-tokens",
-        type=int,
-        default=256,
-        metavar="N",
-        help="length of the answer (default: %(default)s)",
-    )
+    _add_switch(parser, "--small", "use one small model that drafts from the text so far")
+    about = "answer this instead of the built-in prompt"
+    parser.add_argument("--prompt", type=text, metavar="TEXT", help=about)
+    _add_number(parser, "--max-new-tokens", "length of the answer (default: %(default)s)", 256)
     _add_threads(parser)
 
 
 Group = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
-def _add_pair(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    parser.add_argument(
-        "pair",
-        metavar="PAIR",
-        nargs="?" if optional else None,
-        help="a folder made by specdec-export, or the name of an exported pair",
-    )
+def _add_switch(parser: Group, name: str, about: str) -> None:
+    parser.add_argument(name, action="store_true", help=about)
 
 
-def _add_engine(parser: argparse.ArgumentParser, *, pair_optional: bool = False) -> None:
+def _add_number(parser: Group, name: str, about: str, default: int | None = None) -> None:
+    parser.add_argument(name, type=int, default=default, metavar="N", help=about)
+
+
+def _add_pair(parser: Group, nargs: str | None = None, more: str = "") -> None:
+    about = f"a folder made by specdec-export, or the name of an exported pair{more}"
+    parser.add_argument("pair", metavar="PAIR", nargs=nargs, help=about)
+
+
+def _add_engine(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     """PAIR, and where and how to run it."""
-    _add_pair(parser, optional=pair_optional)
+    _add_pair(parser, nargs)
     group = parser.add_argument_group("engine")
     _add_draft(group, user_path)
-    group.add_argument(
-        "--device",
-        default="cpu",
-        help=f"{', '.join(DEVICES[:-1])}, or auto to measure and take the fastest (default: %(default)s)",
-    )
+    about = f"{', '.join(DEVICES[:-1])}, or auto to measure and take the fastest (default: %(default)s)"
+    group.add_argument("--device", default="cpu", help=about)
     group.add_argument("--draft-device", metavar="DEVICE", help="the draft's device (default: the target's)")
     _add_threads(group)
     _add_context(group)
 
 
 def _add_draft(parser: Group, kind: Callable[[str], str | Path]) -> None:
-    parser.add_argument(
-        "--draft", type=kind, metavar="FOLDER", help="use this draft model instead of the pair's own"
-    )
+    about = "use this draft model instead of the pair's own"
+    parser.add_argument("--draft", type=kind, metavar="FOLDER", help=about)
 
 
 def _add_threads(parser: Group) -> None:
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=0,
-        metavar="N",
-        help="threads per model; 0 means one per physical core (default)",
-    )
+    _add_number(parser, "--threads", "threads per model; 0 means one per physical core (default)", 0)
 
 
 def _add_context(parser: Group) -> None:
-    parser.add_argument(
-        "--context",
-        type=int,
-        metavar="N",
-        help="longest prompt and answer together, in tokens (default: 8192, or the model's own limit if that is less)",
-    )
+    about = "longest prompt and answer together, in tokens (default: 8192, or the model's own limit if that is less)"
+    _add_number(parser, "--context", about)
+
+
+def _add_modes(parser: Group, about: str, default: list[str] | None = None) -> None:
+    parser.add_argument("--modes", type=mode_list, default=default, metavar="A,B", help=about)
 
 
 def _add_json(parser: Group) -> None:
-    parser.add_argument(
-        "--json",
-        type=user_text,
-        metavar="OUT",
-        help="write the figures to this file, or to stdout if OUT is -",
-    )
+    about = "write the figures to this file, or to stdout if OUT is -"
+    parser.add_argument("--json", type=user_text, metavar="OUT", help=about)
 
 
 def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
     """The fields of `Parameters`; one that is not given is left out of the result."""
-    group = parser.add_argument_group("sampling")
+    group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     for name, (kind, about) in SAMPLING.items():
-        metavar = "N" if kind is int else "X"
-        flag = f"--{name.replace('_', '-')}"
-        about = about.format(max_new_tokens)
-        group.add_argument(flag, type=kind, metavar=metavar, default=argparse.SUPPRESS, help=about)
-    group.add_argument(
-        "--stop",
-        action="append",
-        type=text,
-        metavar="TEXT",
-        default=argparse.SUPPRESS,
-        help="end the answer before this text (repeatable)",
-    )
+        metavar, flag = "N" if kind is int else "X", f"--{name.replace('_', '-')}"
+        group.add_argument(flag, type=kind, metavar=metavar, help=about.format(max_new_tokens))
+    about = "end the answer before this text (repeatable)"
+    group.add_argument("--stop", action="append", type=text, metavar="TEXT", help=about)
 
 
 def text(word: str) -> str:
@@ -339,25 +237,22 @@ def user_text(word: str) -> str:
     return str(user_path(word))
 
 
-def listed(word: str) -> list[str]:
-    """What a list with commas holds, without the blanks around each."""
-    return [part.strip() for part in word.split(",")]
+def listed(word: str, what: str = "", known: Collection[str] = ()) -> list[str]:
+    """What a list with commas holds, without the blanks around each; if some are `known`, only these may be in it."""
+    names = [part.strip() for part in word.split(",")]
+    if known and (unknown := set(names) - set(known)):
+        raise argparse.ArgumentTypeError(f"unknown {what} {min(unknown)!r} (choose from {', '.join(known)})")
+    return names
 
 
 def mode_list(word: str) -> list[str]:
     """A list of modes; plain comes first, because the others are compared with it."""
-    names = listed(word)
-    if unknown := set(names) - set(MODES):
-        raise argparse.ArgumentTypeError(f"unknown mode {min(unknown)!r} (choose from {', '.join(MODES)})")
-    return list(dict.fromkeys(["plain", *names]))
+    return list(dict.fromkeys(["plain", *listed(word, "mode", MODES)]))
 
 
 def kernel_sets(word: str) -> list[str]:
     """A list of kernel sets; ours come first, because the others are compared with them."""
-    names = word.split(",")
-    if unknown := set(names) - set(KERNEL_SETS):
-        known = " or ".join(KERNEL_SETS)
-        raise argparse.ArgumentTypeError(f"unknown kernels {min(unknown)!r} (choose {known}, or both)")
+    names = listed(word, "kernels", KERNEL_SETS)
     return [name for name in KERNEL_SETS if name in names]
 
 

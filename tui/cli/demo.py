@@ -2,12 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rich.bar import Bar
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +17,7 @@ from specdec_onnx.runtime.model.device import check_threads
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui import prepare
 from specdec_onnx.tui.bench.prompts import Prompt
-from specdec_onnx.tui.bench.runs import WARM_UP_TOKENS, Mode, Run
+from specdec_onnx.tui.bench.runs import WARM_UP_TOKENS, Run, answer
 from specdec_onnx.tui.cli.arguments import positive
 from specdec_onnx.tui.cli.engine import say_measuring
 from specdec_onnx.tui.cli.output import TableConsole
@@ -84,11 +83,12 @@ def run(args: argparse.Namespace) -> int:
     for mode in ("plain", example.mode):
         loaded.generate("Hello", mode=mode, max_new_tokens=WARM_UP_TOKENS)
     prompt, console = args.prompt or example.prompt, TableConsole()
-    console.print(f"\n[bold]prompt[/]  {escape(shown(prompt, sys.stdout))}", highlight=False)
-    plain, fast = (
-        _answer(loaded, prompt, mode, args.max_new_tokens, console) for mode in ("plain", example.mode)
-    )
-    console.print(side_by_side(plain, fast))
+    console.print(Text.assemble("\n", ("prompt", "bold"), "  ", shown(prompt, sys.stdout)))
+    runs = {
+        mode: _answer(loaded, prompt, mode, args.max_new_tokens, console) for mode in ("plain", example.mode)
+    }
+    console.print(side_by_side(runs))
+    plain, fast = runs.values()
     return 0 if plain.tokens == fast.tokens else 1
 
 
@@ -98,35 +98,23 @@ def _answer(loaded: engine.Engine, prompt: str, mode: str, most: int, console: C
     def show(text: str) -> None:
         print(shown(text, sys.stdout), end="", flush=True)
 
-    console.rule(f"[bold]{mode}", align="left")
-    run = Mode(loaded, mode, Parameters(max_new_tokens=most), on_text=show).answer(Prompt("demo", (prompt,)))
+    console.rule(Text(mode, "bold"), align="left")
+    run = answer(loaded, mode, Prompt("demo", (prompt,)), most, parameters=Parameters(), on_text=show)
     print()
     return run
 
 
-def side_by_side(plain: Run, fast: Run) -> RenderableType:
+def side_by_side(runs: Mapping[str, Run]) -> RenderableType:
     """A bar for each speed, a column for each answer, and whether they are the same."""
-    parts = (_bars(plain, fast), _columns(plain, fast), _verdict(plain, fast))
-    return Group(*(item for part in parts for item in (Text(), part)))
-
-
-def _bars(*runs: Run) -> Table:
-    table = Table.grid(padding=(0, 2))
-    fastest = max(_speed(run) for run in runs) or 1.0
-    for run, color in zip(runs, ("bright_black", "green"), strict=True):
+    bars, answers = Table.grid(padding=(0, 2)), Table("", box=None, pad_edge=False)
+    fastest = max(map(_speed, runs.values())) or 1.0
+    for (mode, run), color in zip(runs.items(), ("bright_black", "green"), strict=True):
         bar = Bar(fastest, 0, _speed(run), width=BAR_WIDTH, color=color)
-        table.add_row(run.mode, bar, rate(_speed(run)))
-    return table
-
-
-def _columns(*runs: Run) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column()
-    for run in runs:
-        table.add_column(run.mode, justify="right")
+        bars.add_row(mode, bar, rate(_speed(run)))
+        answers.add_column(mode, justify="right")
     for name, cell in CELLS.items():
-        table.add_row(name, *(cell(run.turns[0]) for run in runs))
-    return table
+        answers.add_row(name, *(cell(run.turns[0]) for run in runs.values()))
+    return Group(Text(), bars, Text(), answers, Text(), _verdict(*runs.values()))
 
 
 def _verdict(plain: Run, fast: Run) -> Text:

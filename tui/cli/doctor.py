@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import locate, open_pair
@@ -19,10 +18,13 @@ from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.model.decoder import Decoder
 from specdec_onnx.runtime.model.device import PROVIDERS, lacks, remedy
+from specdec_onnx.tui.bench.figures import node_counts, titled
 from specdec_onnx.tui.bench.machine import describe_machine
 from specdec_onnx.tui.cli.engine import load_engine
 from specdec_onnx.tui.cli.output import TableConsole
 from specdec_onnx.tui.cli.streams import as_json, printable_all
+
+Rows = Iterator[Sequence[RenderableType]]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,8 +51,7 @@ def _devices() -> dict[str, dict[str, str]]:
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
     """What the pair will take, predicted from its files, and what is available."""
     pair = open_pair(locate(args.pair), args.draft)
-    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
-    needs = footprints(models, args.context)
+    needs = footprints(pair.models, args.context)
     total, available = sum(need.total for need in needs.values()), available_memory()
     return {
         "text": gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else ""),
@@ -99,97 +100,80 @@ def _milliseconds(curve: Curve) -> dict[str, float]:
 
 def tables(findings: Mapping[str, Any]) -> RenderableType:
     """The machine, its devices and, if one was loaded, the pair."""
-    findings = printable_all(findings, escape)
-    parts: list[RenderableType] = [_machine(findings["machine"]), _device_table(findings["devices"])]
+    findings = printable_all(findings)
+    parts = [titled("machine", [], _machine(findings["machine"]))]
+    parts.append(titled("devices", [], _device_rows(findings["devices"])))
     if memory := findings.get("memory"):
-        parts.append(_memory_table(memory))
+        columns = ["weights", "KV cache, full", "working memory"]
+        parts.append(titled("memory, predicted", [""], _memory_rows(memory), words=columns))
     if pair := findings.get("pair"):
         ours = findings["machine"]["kernels"]["name"]
-        parts += [_pair_table(pair), _models(pair["models"], ours), _costs(pair)]
+        rows = (_model_row(role, model, ours) for role, model in pair["models"].items())
+        columns = ["format", "weights", "KV cache, full", "nodes"]
+        costs = pair["forward_cost_ms"]
+        parts += [
+            titled(pair["name"], [], _pair_rows(pair)),
+            titled("models", [""], rows, words=columns),
+            titled("ms for a pass over S tokens", ["S", *costs], _cost_rows(costs, pair["draft_cost_ms"])),
+        ]
     return Group(*parts)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(
-        *columns, title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    table.show_header = bool(columns)
-    return table
-
-
-def _machine(machine: Mapping[str, Any]) -> Table:
-    table = _table("machine")
-    table.add_row("processor", f"{machine['processor']}, {machine['cores']} cores")
-    table.add_row("int8 features", ", ".join(machine["features"]) or "none known")
+def _machine(machine: Mapping[str, Any]) -> Rows:
+    yield "processor", f"{machine['processor']}, {machine['cores']} cores"
+    yield "int8 features", ", ".join(machine["features"]) or "none known"
     if machine["memory_bytes"]:
-        table.add_row("memory", gigabytes(machine["memory_bytes"]))
-    table.add_row("onnxruntime", machine["onnxruntime"])
+        yield "memory", gigabytes(machine["memory_bytes"])
+    yield "onnxruntime", machine["onnxruntime"]
     ours = machine["kernels"]
-    table.add_row(
-        "int4 kernels", ours["name"] or f"[yellow]ONNX Runtime's[/], up to twice as slow: {ours['absent']}"
-    )
-    return table
+    absent = _marked("ONNX Runtime's", f", up to twice as slow: {ours['absent']}")
+    yield "int4 kernels", ours["name"] or absent
 
 
-def _device_table(devices: Mapping[str, Mapping[str, str]]) -> Table:
-    table = _table("devices")
+def _device_rows(devices: Mapping[str, Mapping[str, str]]) -> Rows:
     for name, finding in devices.items():
-        state = f"[yellow]no[/]: {finding['lacks']}" if finding["lacks"] else "[green]ready[/]"
-        table.add_row(name, state)
+        lacks = finding["lacks"]
+        yield name, _marked("no", f": {lacks}") if lacks else _marked("ready", style="green")
         if finding["remedy"]:
-            table.add_row("", finding["remedy"])
-    return table
+            yield "", finding["remedy"]
 
 
-def _memory_table(memory: Mapping[str, Any]) -> Table:
-    table = _table("memory, predicted", "", "weights", "KV cache, full", "working memory")
+def _memory_rows(memory: Mapping[str, Any]) -> Rows:
     for role, need in memory["models"].items():
-        table.add_row(role, *(gigabytes(need[part]) for part in ("weights", "cache", "working")))
-    table.add_row("total", memory["text"])
+        yield role, *(gigabytes(need[part]) for part in ("weights", "cache", "working"))
+    yield "total", memory["text"]
     if left := sum(need["left_in_file"] for need in memory["models"].values()):
-        table.add_row("not counted", f"embedding table, {gigabytes(left)}: it stays in the file")
-    return table
+        yield "not counted", f"embedding table, {gigabytes(left)}: it stays in the file"
 
 
-def _pair_table(pair: Mapping[str, Any]) -> Table:
-    table = _table(pair["name"])
-    exact = pair["identity"] == "bit-identical"
-    table.add_row("speculative output", f"[{'green' if exact else 'yellow'}]{pair['identity']}[/]")
-    table.add_row("runs on", f"{pair['device']}, threads: {pair['threads']}")
+def _pair_rows(pair: Mapping[str, Any]) -> Rows:
+    identity = pair["identity"]
+    yield "speculative output", Text(identity, "green" if identity == "bit-identical" else "yellow")
+    yield "runs on", f"{pair['device']}, threads: {pair['threads']}"
     if pair["draft_device"]:
-        table.add_row("draft runs on", pair["draft_device"])
-    table.add_row("context", f"{pair['context']} tokens")
-    table.add_row("modes", ", ".join(pair["modes"]))
-    return table
+        yield "draft runs on", pair["draft_device"]
+    yield "context", f"{pair['context']} tokens"
+    yield "modes", ", ".join(pair["modes"])
 
 
-def _models(models: Mapping[str, Mapping[str, Any]], kernels: str) -> Table:
-    table = _table("models", "", "format", "weights", "KV cache, full", "nodes")
-    for role, model in models.items():
-        nodes = ", ".join(
-            f"{count} {name.removesuffix('ExecutionProvider')}" for name, count in model["nodes"].items()
-        )
-        if model["fallbacks"]:
-            missing = ", ".join(f"{count} {name}" for name, count in model["fallbacks"].items())
-            nodes = f"{nodes} (the device lacks {missing})"
-        if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
-            nodes = f"{nodes}; int4 kernels: {model['kernels']}"
-        if model.get("slow_zero_points"):
-            nodes = f"{nodes}; [yellow]many times slower without specdec's kernels[/]: export it again on this machine"
-        table.add_row(
-            role,
-            str(model["format"] or "–"),
-            gigabytes(model["weight_bytes"]),
-            gigabytes(model["cache_bytes"]),
-            nodes,
-        )
-    return table
+def _model_row(role: str, model: Mapping[str, Any], kernels: str) -> Sequence[RenderableType]:
+    nodes = Text(node_counts(model["nodes"]))
+    if model["fallbacks"]:
+        nodes.append(f" (the device lacks {node_counts(model['fallbacks'])})")
+    if kernels and model["device"] == "cpu" and model["kernels"] != kernels:
+        nodes.append(f"; int4 kernels: {model['kernels']}")
+    if model.get("slow_zero_points"):
+        nodes.append("; ").append("many times slower without specdec's kernels", "yellow")
+        nodes.append(": export it again on this machine")
+    sizes = gigabytes(model["weight_bytes"]), gigabytes(model["cache_bytes"])
+    return role, str(model["format"] or "–"), *sizes, nodes
 
 
-def _costs(pair: Mapping[str, Any]) -> Table:
-    costs, draft = pair["forward_cost_ms"], pair["draft_cost_ms"]
-    table = _table("ms for a pass over S tokens", "S", *costs)
-    table.add_row("target", *(f"{cost:.1f}" for cost in costs.values()))
+def _cost_rows(costs: Mapping[str, float], draft: Mapping[str, float]) -> Rows:
+    yield "target", *(f"{cost:.1f}" for cost in costs.values())
     if draft:
-        table.add_row("draft", *(f"{draft[width]:.1f}" if width in draft else "" for width in costs))
-    return table
+        yield "draft", *(f"{draft[width]:.1f}" if width in draft else "" for width in costs)
+
+
+def _marked(text: str, rest: str = "", style: str = "yellow") -> Text:
+    return Text.assemble((text, style), rest)

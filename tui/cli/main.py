@@ -13,41 +13,33 @@ from specdec_onnx.tui.cli.parser import Parser
 
 
 class Command(NamedTuple):
-    """One command; `module` has a function `run(args)`, whose result is the exit code."""
+    """One command; `module`, in specdec_onnx.tui, has a function `run(args)`, whose result is the exit code."""
 
-    summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
     module: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    summary: str
 
 
 COMMANDS = {
     "chat": Command(
-        "chat with a pair, in the terminal or in a browser",
-        arguments.chat_arguments,
-        "specdec_onnx.tui.chat.command",
+        "chat.command", arguments.chat_arguments, "chat with a pair, in the terminal or in a browser"
     ),
-    "run": Command(
-        "answer one prompt; the answer streams to stdout", arguments.run_arguments, "specdec_onnx.tui.cli.run"
-    ),
+    "run": Command("cli.run", arguments.run_arguments, "answer one prompt; the answer streams to stdout"),
     "bench": Command(
-        "measure the speed of each mode, and check that no token changes",
+        "bench.command",
         arguments.bench_arguments,
-        "specdec_onnx.tui.bench.command",
+        "measure the speed of each mode, and check that no token changes",
     ),
     "compare": Command(
-        "measure a pair on several devices, and say which to choose",
+        "compare.command",
         arguments.compare_arguments,
-        "specdec_onnx.tui.compare.command",
+        "measure a pair on several devices, and say which to choose",
     ),
     "doctor": Command(
-        "show what this machine offers, and how a pair runs on it",
-        arguments.doctor_arguments,
-        "specdec_onnx.tui.cli.doctor",
+        "cli.doctor", arguments.doctor_arguments, "show what this machine offers, and how a pair runs on it"
     ),
     "demo": Command(
-        "get a pair, and compare its plain and speculative answers",
-        arguments.demo_arguments,
-        "specdec_onnx.tui.cli.demo",
+        "cli.demo", arguments.demo_arguments, "get a pair, and compare its plain and speculative answers"
     ),
 }
 
@@ -73,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `specdec`; the result is the exit code."""
     with ExitCode() as result:
         args = build_parser().parse_args(argv)
-        result.code = import_module(COMMANDS[args.command].module).run(args)
+        result.code = import_module(f"specdec_onnx.tui.{COMMANDS[args.command].module}").run(args)
     return result.code
 
 

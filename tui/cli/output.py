@@ -14,7 +14,13 @@ from specdec_onnx.tui.cli.streams import as_json, printable_all
 
 
 class TableConsole(Console):
-    """A console for tables, which leaves a closed pipe to the command: it ends the same way whatever it prints with."""
+    """A console for tables, in which brackets and colons mean nothing.
+
+    It leaves a closed pipe to the command, which ends the same way whatever it prints with.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
         """Raise the error again, where rich would exit with code 1."""
@@ -39,7 +45,7 @@ def report(
     figures: Mapping[str, Any], out: str | None, tables: Callable[[Mapping[str, Any]], RenderableType]
 ) -> None:
     """Print the tables and write the JSON to the file `out`; "-" is stdout, and sends the tables to stderr."""
-    TableConsole(stderr=out == "-", markup=False, emoji=False).print(tables(printable_all(figures)))
+    TableConsole(stderr=out == "-").print(tables(printable_all(figures)))
     text = as_json(figures, indent=2)
     if out == "-":
         print(text)

@@ -119,9 +119,8 @@ class ReadingLine:
     """
 
     def __init__(self) -> None:
-        self._line, self._lock = ProgressLine(), Lock()
-        self._text, self._shown, self._closed = "reading the prompt", False, False
-        self._live = sys.stderr.isatty()
+        self._line, self._lock, self._live = ProgressLine(), Lock(), sys.stderr.isatty()
+        self._text, self._shown = "reading the prompt", False
         self._timer = Timer(PATIENCE if self._live else PATIENCE_ELSEWHERE, self._begin)
         self._timer.daemon = True
 
@@ -142,12 +141,12 @@ class ReadingLine:
         """Clear the line, for good."""
         self._timer.cancel()
         with self._lock:
-            self._closed = True
+            self._text = ""
             self._line.close()
 
     def _begin(self) -> None:
         with self._lock:
-            if not self._closed:
+            if self._text:
                 self._shown = True
                 self._line.show(self._text)
 

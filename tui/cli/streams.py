@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Timer
 from typing import Any, TextIO
@@ -25,13 +25,13 @@ def shown(text: str, stream: TextIO) -> str:
     return printable(text) if stream.isatty() else text
 
 
-def printable_all(value: Any, change: Callable[[str], str] = str) -> Any:
-    """Apply `printable`, then `change`, to every text in nested dictionaries and lists."""
+def printable_all(value: Any) -> Any:
+    """Apply `printable` to every text in nested dictionaries and lists."""
     if isinstance(value, str):
-        return change(printable(value))
+        return printable(value)
     if isinstance(value, dict):
-        return {printable_all(key, change): printable_all(item, change) for key, item in value.items()}
-    return [printable_all(item, change) for item in value] if isinstance(value, list | tuple) else value
+        return {printable_all(key): printable_all(item) for key, item in value.items()}
+    return list(map(printable_all, value)) if isinstance(value, list | tuple) else value
 
 
 def as_json(value: Any, indent: int | None = None) -> str:

@@ -3,40 +3,28 @@
 The plan comes in as one JSON line; each finding goes out as one, so that what was found before a crash is kept.
 """
 
-import sys
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.system import peak_memory
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.text.prompt import prompt_tokens
 from specdec_onnx.tui.bench.prompts import built_in_prompts
 from specdec_onnx.tui.bench.runs import forward_cost_ms
-from specdec_onnx.tui.child import first_line, incoming, open_channel, say
+from specdec_onnx.tui.child import say, serve
 from specdec_onnx.tui.compare.setups import Plan, Setup
 
 WARM_UP_TOKENS = 4
 TASK = "\n\nWhat is the text above about? Answer in a few sentences."
 
 
-def main() -> None:
-    """Measure, and report each finding."""
-    channel = open_channel()
-    try:
-        measure(*Plan.of(next(incoming(sys.stdin))), channel)
-    except SpecdecError as error:
-        fix = f" (try: {error.fix})" if error.fix else ""
-        problem = ": ".join(filter(None, (error.what, error.why))) + fix
-        say(channel, {"event": "failed", "problem": problem})
-    except Exception as error:  # noqa: BLE001 - whatever it is, the report names it
-        say(channel, {"event": "failed", "problem": first_line(error)})
-
-
-def measure(plan: Plan, setup: Setup, channel: TextIO) -> None:
+def measure(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
     """Load the pair, answer each prompt in each mode, then time forward passes."""
+    message = next(messages)
+    plan, setup = Plan(**message["plan"]), Setup(**message["setup"])
     start = time.perf_counter()
     engine = load(
         plan.pair,
@@ -86,15 +74,13 @@ def prompt_of(model: ModelFolder, length: int) -> list[int]:
     """Token ids of a question about some text: as long as fits in `length`, or the bare question if that is longer."""
     text = "\n\n".join(turn for prompt in built_in_prompts() for turn in prompt.turns)
     text *= 1 + 8 * length // len(text)  # a token is hardly ever longer than eight characters
-    fits, too_long = 0, len(text) + 1
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if len(prompt_tokens(model, text[:middle] + TASK)) <= length:
-            fits = middle
-        else:
-            too_long = middle
-    return prompt_tokens(model, text[:fits] + TASK)
+
+    def asked(characters: int) -> list[int]:
+        return prompt_tokens(model, text[:characters] + TASK)
+
+    too_long = bisect_right(range(len(text) + 1), length, key=lambda characters: len(asked(characters)))
+    return asked(max(0, too_long - 1))
 
 
 if __name__ == "__main__":
-    main()
+    serve(measure)

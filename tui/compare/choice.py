@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specdec_onnx.models.text import percent, times
 
@@ -34,84 +35,65 @@ class Line:
         return (self.prefill_ms + tokens * self.per_token_ms) / 1e3
 
 
-Ranking = Sequence[tuple[Line, int]]
-"""Setups from the fastest on, with the length of the answer."""
-
-
 def verdict(setups: Setups, lengths: Sequence[int]) -> dict[str, Any]:
     """The report's `uses`, `crossovers` and `choice`; `choice` is None if nothing was measured."""
     measured = [length for length in lengths if lines(setups, length, 1)]
     if not measured:
         return {"uses": {}, "crossovers": {"by_answer": [], "first_token": []}, "choice": None}
-    rankings = {name: _ranking(setups, *tokens) for name, tokens in uses(measured).items()}
+    short, long = measured[0], measured[-1]
+    kinds = (
+        ("a quick reply", short, 30),
+        ("a long answer", short, 300),
+        ("a question about a long text", long, 100),
+    )
+    uses = {
+        f"{name} ({prompt} tokens in, {answer} out)": _ranking(setups, prompt, answer)
+        for name, prompt, answer in kinds
+    }
     return {
-        "uses": {name: [_entry(*each) for each in ranking] for name, ranking in rankings.items()},
+        "uses": {
+            name: [each | {"seconds": round(each["seconds"], 3)} for each in ranking]
+            for name, ranking in uses.items()
+        },
         "crossovers": {
             "by_answer": [_by_answer(setups, length) for length in measured],
             "first_token": first_token_crossings(setups),
         },
-        "choice": _choice(setups, list(rankings.values())),
+        "choice": _choice(setups, list(uses.values())),
     }
 
 
-def uses(lengths: Sequence[int]) -> dict[str, tuple[int, int]]:
-    """Kinds of use, each with the length of prompt and answer."""
-    kinds = {
-        "a quick reply": (lengths[0], 30),
-        "a long answer": (lengths[0], 300),
-        "a question about a long text": (lengths[-1], 100),
-    }
-    return {
-        f"{name} ({prompt} tokens in, {answer} out)": (prompt, answer)
-        for name, (prompt, answer) in kinds.items()
-    }
-
-
-def _ranking(setups: Setups, prompt: int, answer: int) -> Ranking:
+def _ranking(setups: Setups, prompt: int, answer: int) -> list[dict[str, Any]]:
+    """The setups from the fastest on, for one use."""
     ranked = sorted(lines(setups, prompt, answer), key=lambda line: line.seconds(answer))
-    return [(line, answer) for line in ranked]
-
-
-def _entry(line: Line, answer: int) -> dict[str, Any]:
-    return {"setup": line.setup, "mode": line.mode, "seconds": round(line.seconds(answer), 3)}
+    return [{"setup": line.setup, "mode": line.mode, "seconds": line.seconds(answer)} for line in ranked]
 
 
 def _by_answer(setups: Setups, length: int) -> dict[str, Any]:
-    segments = fastest_by_answer(lines(setups, length, 100))
-    return {
-        "length": length,
-        "segments": [
-            {"from_tokens": start, "setup": line.setup, "mode": line.mode} for start, line in segments
-        ],
-    }
+    segments = [
+        {"from_tokens": start, "setup": line.setup, "mode": line.mode}
+        for start, line in fastest_by_answer(lines(setups, length, 100))
+    ]
+    return {"length": length, "segments": segments}
 
 
-def _choice(setups: Setups, rankings: Sequence[Ranking]) -> dict[str, Any]:
+def _choice(setups: Setups, rankings: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """The setup with the best geometric mean over the uses, among those that were measured for all of them."""
     slowness: dict[str, float] = {}
     for name in setups:
-        ratios = [_ratio(ranking, name) for ranking in rankings]
-        if all(ratios):
-            slowness[name] = exp(sum(log(ratio) for ratio in ratios if ratio) / len(ratios))
-    order = sorted(slowness, key=slowness.__getitem__)
-    best, second = order[0], order[1] if len(order) > 1 else None
-    ratio = slowness[second] / slowness[best] if second else None
-    doubt = max(CLOSE, _spread(setups, best, second)) if second else 0.0
-    modes = [line.mode for ranking in rankings for line, _ in ranking if line.setup == best]
-    return {
-        "setup": best,
-        "mode": Counter(modes).most_common(1)[0][0],
-        "runner_up": second,
-        "times_as_fast": round(ratio, 2) if ratio else None,
-        "close": ratio is not None and ratio - 1 < doubt,
-        "why": _why(setups, best, second, ratio, doubt),
-    }
-
-
-def _ratio(ranking: Ranking, name: str) -> float | None:
-    """How many times as long as the fastest a setup takes; None if it was not measured."""
-    own = next((line.seconds(answer) for line, answer in ranking if line.setup == name), None)
-    return own / ranking[0][0].seconds(ranking[0][1]) if own else None
+        own = [(each, ranking[0]) for ranking in rankings for each in ranking if each["setup"] == name]
+        if len(own) == len(rankings):
+            slowness[name] = geometric_mean(each["seconds"] / fastest["seconds"] for each, fastest in own)
+    best, *others = sorted(slowness, key=slowness.__getitem__)
+    modes = [each["mode"] for ranking in rankings for each in ranking if each["setup"] == best]
+    choice = {"setup": best, "mode": Counter(modes).most_common(1)[0][0]}
+    if not others:
+        alone = {"runner_up": None, "times_as_fast": None, "close": False}
+        return choice | alone | {"why": "no other device was measured"}
+    second = others[0]
+    ratio, doubt = slowness[second] / slowness[best], max(CLOSE, _spread(setups, best, second))
+    lead = {"runner_up": second, "times_as_fast": round(ratio, 2), "close": ratio - 1 < doubt}
+    return choice | lead | {"why": _why(setups, best, second, ratio, doubt)}
 
 
 def _spread(setups: Setups, *names: str) -> float:
@@ -126,9 +108,7 @@ def _spread(setups: Setups, *names: str) -> float:
     return max(spreads, default=0.0)
 
 
-def _why(setups: Setups, best: str, second: str | None, ratio: float | None, doubt: float) -> str:
-    if second is None or ratio is None:
-        return "no other device was measured"
+def _why(setups: Setups, best: str, second: str, ratio: float, doubt: float) -> str:
     lead = f"over all uses {times(ratio)} as fast as {second}"
     if ratio - 1 < CLOSE:
         return f"{lead}, not a clear lead"
@@ -165,24 +145,9 @@ def lines(setups: Setups, length: int, answer: int) -> list[Line]:
 
 def fastest_by_answer(candidates: Sequence[Line]) -> list[tuple[int, Line]]:
     """The fastest line for each range of answer lengths: (first length in tokens, line), up to MOST_TOKENS."""
-    tokens, segments = 1, [(1, min(candidates, key=lambda line: line.seconds(1)))]
-    while crossing := _next_crossing(segments[-1][1], candidates, tokens):
-        tokens = crossing[0]
-        segments.append(crossing)
-    return segments
-
-
-def _next_crossing(lowest: Line, candidates: Sequence[Line], after: int) -> tuple[int, Line] | None:
-    """Where a line that rises more slowly first gets below `lowest`."""
-    crossings = []
-    for line in candidates:
-        if line.per_token_ms < lowest.per_token_ms:
-            tokens = (line.prefill_ms - lowest.prefill_ms) / (lowest.per_token_ms - line.per_token_ms)
-            crossings.append((max(after + 1, int(tokens) + 1), line))
-    first = min(
-        crossings, key=lambda each: (each[0], each[1].seconds(each[0]), each[1].per_token_ms), default=None
-    )
-    return first if first and first[0] <= MOST_TOKENS else None
+    tokens = np.arange(1, MOST_TOKENS + 1)
+    times = [line.prefill_ms + tokens * line.per_token_ms for line in candidates]
+    return [(1 + at, candidates[least]) for at, least in _least(times)]
 
 
 def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
@@ -190,26 +155,27 @@ def first_token_crossings(setups: Setups) -> list[dict[str, Any]]:
 
     Times are interpolated between the lengths that all setups measured.
     """
-    curves = {name: _first_tokens(setup) for name, setup in setups.items() if setup["lengths"]}
-    measured = [set(curve) for curve in curves.values()]
-    shared = sorted(set.intersection(*measured)) if measured else []
-    crossings: list[dict[str, Any]] = []
-    for tokens in range(shared[0], shared[-1] + 1) if shared else ():
-        seconds = {
-            name: np.interp(tokens, shared, [curve[each] for each in shared])
-            for name, curve in curves.items()
+    curves = {
+        name: {
+            each["prompt_tokens"]: min(mode["first_token_ms"] for mode in each["modes"].values())
+            for each in setup["lengths"]
         }
-        best = min(seconds, key=seconds.__getitem__)
-        if not crossings or crossings[-1]["setup"] != best:
-            crossings.append({"from_prompt_tokens": tokens, "setup": best})
-    return crossings
-
-
-def _first_tokens(setup: Mapping[str, Any]) -> dict[int, float]:
-    return {
-        each["prompt_tokens"]: min(mode["first_token_ms"] for mode in each["modes"].values())
-        for each in setup["lengths"]
+        for name, setup in setups.items()
+        if setup["lengths"]
     }
+    shared = sorted(set.intersection(*map(set, curves.values()))) if curves else []
+    if not shared:
+        return []
+    tokens = range(shared[0], shared[-1] + 1)
+    times = [np.interp(tokens, shared, [curve[at] for at in shared]) for curve in curves.values()]
+    names = list(curves)
+    return [{"from_prompt_tokens": tokens[at], "setup": names[least]} for at, least in _least(times)]
+
+
+def _least(rows: Sequence[NDArray[np.floating[Any]]]) -> list[tuple[int, int]]:
+    """Which row is the least, from which column on."""
+    least = np.argmin(rows, axis=0)
+    return [(int(at), int(least[at])) for at in (0, *(np.flatnonzero(np.diff(least)) + 1))]
 
 
 def choice_line(report: Mapping[str, Any]) -> str:
@@ -226,22 +192,18 @@ def crossover_lines(report: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{each['length']}-token prompt: {_segments(each['segments'])}" for each in crossovers["by_answer"]
     ]
-    if first := crossovers["first_token"]:
-        parts = [f"{first[0]['setup']} first"] + [
-            f"{each['setup']} from prompts of {each['from_prompt_tokens']} tokens on" for each in first[1:]
-        ]
-        lines.append(
-            "first token: " + (", ".join(parts) if len(parts) > 1 else f"always {first[0]['setup']}")
-        )
+    if crossovers["first_token"]:
+        first, *later = crossovers["first_token"]
+        others = [f"{each['setup']} from prompts of {each['from_prompt_tokens']} tokens on" for each in later]
+        words = ", ".join([f"{first['setup']} first", *others]) if later else f"always {first['setup']}"
+        lines.append(f"first token: {words}")
     return lines
 
 
-def _segments(segments: list[Mapping[str, Any]]) -> str:
-    names = [f"{each['setup']} ({each['mode']})" for each in segments]
-    if len(names) == 1:
-        return f"{names[0]} is the fastest, however long the answer"
-    later = [
-        f"{name} from {each['from_tokens']} tokens on"
-        for name, each in zip(names[1:], segments[1:], strict=True)
-    ]
-    return f"{names[0]} is the fastest for the shortest answers, {', '.join(later)}"
+def _segments(segments: Sequence[Mapping[str, Any]]) -> str:
+    first, *later = segments
+    name = f"{first['setup']} ({first['mode']})"
+    if not later:
+        return f"{name} is the fastest, however long the answer"
+    others = (f"{each['setup']} ({each['mode']}) from {each['from_tokens']} tokens on" for each in later)
+    return f"{name} is the fastest for the shortest answers, {', '.join(others)}"

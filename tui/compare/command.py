@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import count, product
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -13,10 +14,9 @@ from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pai
 from specdec_onnx.tui.cli.arguments import positive
 from specdec_onnx.tui.cli.output import report, require_writable, write
 from specdec_onnx.tui.compare.choice import verdict
-from specdec_onnx.tui.compare.figures import plain_times, setup_figures
+from specdec_onnx.tui.compare.figures import plain_times, setup_figures, tables
 from specdec_onnx.tui.compare.page import page, require_charts
 from specdec_onnx.tui.compare.setups import Outcome, Plan, Setup, default_setups, read_setups, run_setup
-from specdec_onnx.tui.compare.table import tables
 
 LENGTHS = (64, 256, 1024)
 SPARE_CONTEXT = 96
@@ -70,35 +70,26 @@ def gather(plan: Plan, setups: Sequence[Setup], repeat: int, timeout: float) -> 
     Each repeat visits all setups, so that a machine that slows down favours none. One that failed isn't tried again.
     """
     outcomes: Outcomes = {setup.name: [] for setup in setups}
-    answers, done = repeat * len(setups) * len(plan.lengths) * len(plan.modes), 0
+    answers, numbers = repeat * len(setups) * len(plan.lengths) * len(plan.modes), count(1)
     with ProgressLine() as progress:
 
         def advance(what: str) -> None:
-            nonlocal done
-            done += 1
-            progress(f"answering: {what}", done, answers)
+            progress(f"answering: {what}", next(numbers), answers)
 
         try:
-            for turn in range(repeat):
-                first = turn % len(setups)
-                for setup in [*setups[first:], *setups[:first]]:
-                    if problem := _try(plan, setup, timeout, outcomes[setup.name], advance):
-                        progress.say(f"{setup.name}: {problem}")
+            for turn, number in product(range(repeat), range(len(setups))):
+                setup = setups[(turn + number) % len(setups)]
+                earlier = outcomes[setup.name]
+                if earlier and earlier[-1].problem:
+                    continue
+                earlier.append(Outcome())
+                run_setup(plan, setup, timeout, earlier[-1], advance)
+                if problem := earlier[-1].problem:
+                    progress.say(f"{setup.name}: {problem}")
         except KeyboardInterrupt:
             print("stopped; what was measured so far is reported", file=sys.stderr)
             return outcomes, False
     return outcomes, True
-
-
-def _try(
-    plan: Plan, setup: Setup, timeout: float, earlier: list[Outcome], advance: Callable[[str], None]
-) -> str:
-    """Measure a setup once more, unless it failed before; the problem if it fails now."""
-    if earlier and earlier[-1].problem:
-        return ""
-    earlier.append(Outcome())
-    run_setup(plan, setup, timeout, earlier[-1], advance)
-    return earlier[-1].problem
 
 
 def figures(

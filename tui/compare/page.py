@@ -78,41 +78,34 @@ def charts(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         return
     lengths = report["settings"]["prompt_lengths"]
     bars = sum(max(len(each["modes"]) for each in setup["lengths"]) for setup in setups.values())
-    yield (
-        "Until the first token",
-        "Milliseconds until the first token, by the length of the prompt; each device in its quickest mode.",
-        _svg("first", [partial(_first_token, setups)]),
+    title = "Until the first token"
+    words = (
+        "Milliseconds until the first token, by the length of the prompt; each device in its quickest mode."
     )
-    yield (
-        "For each token of the answer",
-        "Milliseconds for a token, by device and mode; whiskers span the repeats. Shorter is better.",
-        _svg("token", [partial(_per_token, setups, length) for length in lengths], 0.9 + 0.3 * bars),
-    )
-    yield (
-        "Until the end of the answer",
-        "Seconds until an answer is complete, by its length. Where two lines cross, the better device changes.",
-        _svg("whole", [partial(_whole_answer, setups, length) for length in lengths]),
-    )
+    yield title, words, _svg("first", [partial(_first_token, setups)])
+    title = "For each token of the answer"
+    words = "Milliseconds for a token, by device and mode; whiskers span the repeats. Shorter is better."
+    panels = [partial(_per_token, setups, length) for length in lengths]
+    yield title, words, _svg("token", panels, 0.9 + 0.3 * bars)
+    title = "Until the end of the answer"
+    words = "Seconds until an answer is complete, by its length. Where two lines cross, the better device changes."
+    yield title, words, _svg("whole", [partial(_whole_answer, setups, length) for length in lengths])
     if any(setup["forward_cost_ms"] for setup in setups.values()):
-        yield (
-            "A pass over several tokens",
-            "How many times as long the target takes for several tokens. The flatter the line, the more drafts pay.",
-            _svg("pass", [partial(_passes, setups)]),
-        )
+        title = "A pass over several tokens"
+        words = "How many times as long the target takes for several tokens. The flatter the line, the more drafts pay."
+        yield title, words, _svg("pass", [partial(_passes, setups)])
 
 
 def _first_token(setups: Setups, axes: "Axes") -> None:
-    """Time to the first token over the length of the prompt, a line for each setup."""
     for name, setup in setups.items():
         tokens = [each["prompt_tokens"] for each in setup["lengths"]]
         times = [min(mode["first_token_ms"] for mode in each["modes"].values()) for each in setup["lengths"]]
         axes.plot(tokens, times, "o-", color=_color(setups, name), label=name)
-    axes.set(xlabel="tokens of prompt", ylabel="ms", xlim=(0, None))
-    _legend(axes, 4)
+    _finish(axes, 4, xlabel="tokens of prompt", ylabel="ms")
 
 
 def _per_token(setups: Setups, length: int, axes: "Axes") -> None:
-    """Time of a token at one prompt length, a bar for each setup and mode; plain ones pale, the first on top."""
+    """A bar for each setup and mode; plain ones pale, the first on top."""
     bars = [
         (name, mode, figures)
         for name, setup in setups.items()
@@ -136,28 +129,25 @@ def _per_token(setups: Setups, length: int, axes: "Axes") -> None:
 
 
 def _whole_answer(setups: Setups, length: int, axes: "Axes") -> None:
-    """Time of an answer over its length, a line for each setup in the mode that is best for half the range."""
+    """A line for each setup, in the mode that is best for half the range."""
     ends = (1, LONGEST_ANSWER)
     for line in lines(setups, length, LONGEST_ANSWER // 2):
         seconds = [line.seconds(tokens) for tokens in ends]
         axes.plot(ends, seconds, color=_color(setups, line.setup), label=f"{line.setup} {line.mode}")
-    axes.set(title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s", xlim=(0, None))
-    _legend(axes, 1)
+    _finish(axes, 1, title=f"prompt of {length} tokens", xlabel="tokens of answer", ylabel="s")
 
 
 def _passes(setups: Setups, axes: "Axes") -> None:
-    """Time of a pass of the target over its width, as a multiple of a pass over one token, a line for each setup."""
     for name, setup in setups.items():
         if costs := setup["forward_cost_ms"]:
-            widths, values = [int(width) for width in costs], list(costs.values())
-            ratios = [value / values[0] for value in values]
-            axes.plot(widths, ratios, "o-", color=_color(setups, name), label=name)
-    axes.set(xlabel="tokens in the pass", ylabel="× a pass over one", xlim=(0, None))
-    _legend(axes, 4)
+            ratios = [cost / next(iter(costs.values())) for cost in costs.values()]
+            axes.plot(list(map(int, costs)), ratios, "o-", color=_color(setups, name), label=name)
+    _finish(axes, 4, xlabel="tokens in the pass", ylabel="× a pass over one")
 
 
-def _legend(axes: "Axes", across: int) -> None:
-    """In the upper left, which is kept free: all lines rise to the right."""
+def _finish(axes: "Axes", across: int, **labels: str) -> None:
+    """Labels, and a legend in the upper left, which is kept free: all lines rise to the right."""
+    axes.set(xlim=(0, None), **labels)
     rows = -(-len(axes.lines) // across)
     axes.set_ylim(0, (1 + ROW_OF_LEGEND * rows) * axes.get_ylim()[1])
     axes.legend(frameon=False, loc="upper left", ncols=across, fontsize=9, handlelength=1.4, labelspacing=0.3)

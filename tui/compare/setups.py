@@ -1,6 +1,6 @@
 """What a comparison measures: devices as a user names them, and the process that measures each setup."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from threading import Timer
 from typing import Any
@@ -33,15 +33,6 @@ class Plan:
     modes: tuple[str, ...]
     max_new_tokens: int
     context: int
-
-    def message(self, setup: Setup) -> dict[str, Any]:
-        """The plan for one setup, ready for JSON."""
-        return {"plan": asdict(self), "setup": asdict(setup)}
-
-    @staticmethod
-    def of(message: Mapping[str, Any]) -> "tuple[Plan, Setup]":
-        """Read what `message` wrote."""
-        return Plan(**message["plan"]), Setup(**message["setup"])
 
 
 @dataclass
@@ -77,40 +68,31 @@ def _setup(name: str) -> Setup:
 
 
 def run_setup(
-    plan: Plan,
-    setup: Setup,
-    timeout: float,
-    outcome: Outcome,
-    on_run: Callable[[str], None] = lambda what: None,
+    plan: Plan, setup: Setup, timeout: float, outcome: Outcome, on_run: Callable[[str], None]
 ) -> None:
     """Measure one setup into `outcome`, for at most `timeout` seconds; never raises for what fails there."""
     child = Child(_CHILD)
     late = Timer(timeout, child.process.kill)
     late.start()
     try:
-        child.tell(plan.message(setup))
-        _listen(child, setup, outcome, on_run)
+        child.tell({"plan": asdict(plan), "setup": asdict(setup)})
+        while message := child.hear():
+            event = message.pop("event", "")
+            if event == "run":
+                outcome.runs.append(message)
+                on_run(f"{setup.name}, {message['length']} tokens, {message['mode']}")
+            elif event:
+                setattr(outcome, event, message)
+            else:
+                outcome.problem = message["error"]
         if not (outcome.finished or outcome.problem):
-            why = child.last_words()
-            outcome.problem = _too_late(timeout, outcome) if late.finished.is_set() else why
+            outcome.problem = child.last_words()
+            if late.finished.is_set():
+                count = len(outcome.runs)
+                runs = (
+                    f"after {count} answer{'s' if count > 1 else ''}" if count else "before the first answer"
+                )
+                outcome.problem = f"stopped after {timeout:.0f} s, {runs}"
     finally:
         late.cancel()
         child.close()
-
-
-def _listen(child: Child, setup: Setup, outcome: Outcome, on_run: Callable[[str], None]) -> None:
-    while message := child.hear():
-        event = message.pop("event")
-        if event == "run":
-            outcome.runs.append(message)
-            on_run(f"{setup.name}, {message['length']} tokens, {message['mode']}")
-        elif event == "failed":
-            outcome.problem = message["problem"]
-        else:
-            setattr(outcome, event, message)
-
-
-def _too_late(timeout: float, outcome: Outcome) -> str:
-    count = len(outcome.runs)
-    measured = f"after {count} answer{'s' if count > 1 else ''}" if count else "before the first answer"
-    return f"stopped after {timeout:.0f} s, {measured}"

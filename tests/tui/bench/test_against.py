@@ -13,8 +13,7 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.tui.bench.genai import require_config
+from specdec_onnx.tui.bench.opponent import require_config
 from specdec_onnx.tui.cli.main import main
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_genai")
@@ -32,11 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ScriptedEngine]:
     scripted = ScriptedEngine()
     scripted.pair = scripted_genai_pair(tmp_path / "pair")
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
-    monkeypatch.setattr(
-        "specdec_onnx.runtime.machine.costs.measure_curve",
-        lambda target, widths: Curve((1, 2), (0.01, 0.0125)),
-    )
+    scripted.install(monkeypatch)
     monkeypatch.chdir(tmp_path)
     yield scripted
 
@@ -163,7 +158,7 @@ def test_no_worker_outlives_the_benchmark(
 def test_a_missing_package_is_reported_before_anything_runs(
     engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("specdec_onnx.tui.bench.genai.find_spec", lambda name: None)
+    monkeypatch.setattr("specdec_onnx.tui.bench.opponent.find_spec", lambda name: None)
     assert main(["bench", "pair", "--against", "ort-genai"]) == 2
     assert "pip install onnxruntime-genai" in capsys.readouterr().err
     assert engine.calls == []

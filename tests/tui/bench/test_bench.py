@@ -17,7 +17,6 @@ from support.tiny import export_tiny_pair
 from specdec_onnx.models.pair import open_pair
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.kernels import SETTING, Kernels, kernels, selected
-from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.bench.command import Benchmark
@@ -33,11 +32,7 @@ ROUND_TRIP = "one two three four five six seven nine"
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedEngine:
     scripted = ScriptedEngine()
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
-    monkeypatch.setattr(
-        "specdec_onnx.runtime.machine.costs.measure_curve",
-        lambda target, widths: Curve((1, 2), (0.01, 0.0125)),
-    )
+    scripted.install(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pair").mkdir()
     lines = [
@@ -198,8 +193,7 @@ def test_ctrl_c_before_anything_was_measured_writes_nothing(engine: ScriptedEngi
 def test_a_mode_that_the_pair_lacks_is_refused(
     monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine
 ) -> None:
-    single = ScriptedEngine(modes=("plain", "suffix", "auto"))
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: single)
+    ScriptedEngine(modes=("plain", "suffix", "auto")).install(monkeypatch)
     assert main(["bench", "pair", "--modes", "draft"]) == 2
 
 
@@ -265,7 +259,9 @@ def test_acceptance_is_the_same_with_caches_as_in_use_as_with_emptied_ones(tiny:
     ]
 
     def found(order_seed: int | None) -> dict[str, tuple[Any, ...]]:
-        benchmark = Benchmark(tiny, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed)
+        benchmark = Benchmark(
+            {"": tiny}, prompts, tiny.modes, Parameters(max_new_tokens=24), order_seed=order_seed
+        )
         modes = summarize(benchmark.rounds(), tiny.modes, comparable=True)
         kept = (
             "tokens_per_round",

@@ -16,8 +16,9 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from support.smol import smol
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.tui.bench import llama, llama_worker
+from specdec_onnx.models.pair import Pair
+from specdec_onnx.tui.bench import llama_worker
+from specdec_onnx.tui.bench.opponent import PROGRAMS, source
 from specdec_onnx.tui.child import Child
 from specdec_onnx.tui.cli.main import main
 
@@ -53,12 +54,8 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, downloads: Path) -> ScriptedEngine:
     scripted = ScriptedEngine()
     target, draft = (model(downloads / name) for name in ("big.gguf", "small.gguf"))
-    scripted.pair = SimpleNamespace(path=tmp_path, target=target, draft=draft)
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
-    monkeypatch.setattr(
-        "specdec_onnx.runtime.machine.costs.measure_curve",
-        lambda target, widths: Curve((1, 2), (0.01, 0.0125)),
-    )
+    scripted.pair = Pair(tmp_path, target, draft)
+    scripted.install(monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pair").mkdir()
     return scripted
@@ -165,8 +162,7 @@ def test_servers_are_ended_for_another_one_when_memory_is_short(
     monkeypatch.setattr(
         llama_worker, "Server", lambda command: started.append(FakeProcess(command)) or started[-1]
     )
-    servers = llama_worker.Servers()
-    servers.prepare(["server"], {"plain": [], "draft": ["-md"]}, 1)
+    servers = llama_worker.Servers(["server"], {"plain": [], "draft": ["-md"]}, 1)
     servers.running("plain")
     servers.running("draft")
     servers.running("plain")
@@ -214,7 +210,7 @@ def test_servers_end_with_the_process_that_asked_for_them(
     server: Path, tmp_path: Path, until: Callable[[Callable[[], bool]], bool]
 ) -> None:
     file = write(tmp_path / "slow.gguf", hang=True)
-    worker = Child(llama.PROGRAM.worker)
+    worker = Child(PROGRAMS["llama.cpp"].worker)
     worker.tell(
         {"server": str(server), "target": str(file), "draft": None, "context": 64, "threads": 1, "probe": {}}
     )
@@ -257,7 +253,7 @@ def test_a_missing_server_is_reported_before_anything_runs(
 def test_a_gguf_that_is_not_the_pairs_is_refused(downloads: Path, facts: dict[str, Any], words: str) -> None:
     other: Any = SimpleNamespace(name="model", facts=facts)
     with pytest.raises(SpecdecError, match=words):
-        llama.source(other)
+        source(other)
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,8 @@ def test_errors_show_control_characters(run_as: Install, capsys: pytest.CaptureF
 
 
 def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     from specdec_onnx.tui.cli.doctor import tables
+    from specdec_onnx.tui.cli.output import TableConsole
 
     machine = {"processor": "[/x]\x1b[2J", "cores": 1, "features": [], "memory_bytes": 1, "onnxruntime": "1"}
     machine["kernels"] = {"name": "", "absent": "[/y]"}
@@ -167,7 +166,7 @@ def test_findings_about_odd_names_are_shown_as_they_are(capsys: pytest.CaptureFi
     pair = {"name": "[/red]", "identity": "bit-identical", "device": "cpu", "threads": 1, "draft_device": ""}
     pair |= {"context": 9, "modes": ["plain"], "forward_cost_ms": {"1": 1.0}, "draft_cost_ms": {}}
     pair |= {"models": {"target": model}}
-    Console().print(tables({"machine": machine, "devices": devices, "pair": pair}))
+    TableConsole().print(tables({"machine": machine, "devices": devices, "pair": pair}))
     said = capsys.readouterr().out
     assert all(text in said for text in ("[/x]", "[/red]", "no [y]", "a[directml]"))
     assert not set("\x1b\x9b") & set(said)

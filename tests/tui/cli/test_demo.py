@@ -11,7 +11,7 @@ from specdec_onnx.tui.cli.main import main
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     scripted = ScriptedEngine()
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
+    scripted.install(monkeypatch)
     monkeypatch.setattr("specdec_onnx.tui.prepare.prepared_pair", lambda name: Path(name))
     return scripted
 

@@ -33,7 +33,7 @@ class Terminal(Pipe):
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ScriptedEngine]:
     scripted = ScriptedEngine()
-    monkeypatch.setattr("specdec_onnx.runtime.engine.load", lambda path, **options: scripted)
+    scripted.install(monkeypatch)
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pair").mkdir()

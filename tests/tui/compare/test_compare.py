@@ -204,12 +204,6 @@ def test_setups_are_read_from_a_list_of_devices() -> None:
         read_setups("cpu,abacus")
 
 
-def test_a_plan_survives_the_pipe() -> None:
-    plan, setup = Plan("p", None, (1, 2), ("plain",), 3, 4), Setup("cpu:2", "cpu", None, 2)
-    found, where = Plan.of(json.loads(json.dumps(plan.message(setup))))
-    assert (found.pair, list(found.lengths), where) == (plan.pair, [1, 2], setup)
-
-
 @pytest.mark.parametrize("length", [60, 64, 200, 3000])
 def test_prompts_have_the_wanted_length(pair: Path, length: int) -> None:
     model = open_model(pair / "target")
