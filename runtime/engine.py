@@ -65,12 +65,12 @@ def load(
     loader.check(pair, device, draft_device)
     if pair.draft is not None:
         loader.open_ahead(pair.draft, draft_device)
-    placement, target, profile = loader.target(pair.target, device)
+    placement, target, profile = loader.open(pair.target, device, exact=True)
     placements = {"target": placement}
     if pair.draft is None:
         return Engine(pair, target, profile, None, loader.context, mode, placements)
-    placements["draft"], drafter, costs = loader.draft(pair.draft, draft_device)
-    return Engine(pair, target, profile, (drafter, costs), loader.context, mode, placements)
+    placements["draft"], drafter, measured = loader.open(pair.draft, draft_device, exact=False)
+    return Engine(pair, target, profile, (drafter, measured.curve), loader.context, mode, placements)
 
 
 class Engine:

@@ -22,58 +22,42 @@ _VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A target on one device: seconds by pass width, and whether verifying passes give the logits of plain steps."""
+    """A model on one device: seconds by pass width, and whether verifying passes give the logits of plain steps.
+
+    A draft model is not tested, because nothing depends on it.
+    """
 
     curve: Curve
     identity: Identity
 
 
-def profile_target(
+def profile_model(
     model: ModelFolder,
     decoder: Decoder,
     device: str,
     threads: int,
     on_measure: Callable[[], None] | None = None,
 ) -> Profile:
-    """Costs and exactness of a target, stored or measured now (seconds); sets its padding and widest pass."""
+    """What was measured before, or is now (seconds); sets the decoder's padding and widest pass."""
     file = _file(model, device, threads, decoder.exact)
-    if stored := _restore(file, decoder):
-        return Profile(_curve(stored), Identity(stored["max_difference"]))
+    if stored := _read(file):
+        decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
+        return Profile(_curve(stored), Identity(stored.get("max_difference", 0.0)))
     if on_measure is not None:
         on_measure()
     settle_width(decoder)
-    identity = settle_padding(decoder)
-    profile = Profile(measure_curve(decoder, TARGET_WIDTHS), identity)
-    _store(file, _as_dict(profile.curve, decoder) | asdict(identity))
-    return profile
-
-
-def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
-    """Costs of a draft model, stored or measured now (a second or two); sets its widest pass."""
-    file = _file(model, device, threads, decoder.exact)
-    if stored := _restore(file, decoder):
-        return _curve(stored)
-    settle_width(decoder)
-    curve = measure_curve(decoder, DRAFT_WIDTHS)
-    _store(file, _as_dict(curve, decoder))
-    return curve
+    identity = settle_padding(decoder) if decoder.exact else Identity(0.0)
+    curve = measure_curve(decoder, TARGET_WIDTHS if decoder.exact else DRAFT_WIDTHS)
+    padding = (decoder.padding.multiple, decoder.padding.tile)
+    found = {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
+    _store(file, found | asdict(identity))
+    return Profile(curve, identity)
 
 
 def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -> Curve | None:
     """Costs that were measured before, or None."""
     stored = _read(_file(model, device, threads, exact))
     return _curve(stored) if stored else None
-
-
-def _restore(file: Path, decoder: Decoder) -> dict[str, Any]:
-    if stored := _read(file):
-        decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
-    return stored
-
-
-def _as_dict(curve: Curve, decoder: Decoder) -> dict[str, Any]:
-    padding = (decoder.padding.multiple, decoder.padding.tile)
-    return {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
 
 
 def _curve(stored: dict[str, Any]) -> Curve:
