@@ -36,9 +36,8 @@ class Turn:
 
     def __init__(self, number: int, on_begin: Callable[[], None], stoppable: bool = True) -> None:
         self.stopped, self.stoppable, self.on_begin = False, stoppable, on_begin
-        self.number = self.begun_at = (
-            number  # how many turns had been requested when it was, and when it began
-        )
+        # how many turns had been requested when it was, and when it began
+        self.number = self.begun_at = number
         self.reader, self.shared = get_ident(), False
         self.paused_since: float | None = None
 
@@ -87,9 +86,8 @@ class Turns:
                 self._holder, turn.begun_at, turn.paused_since = turn, self._count, None
             if turn in self._asked:
                 turn.on_begin()
-                self._asked.discard(
-                    turn
-                )  # a signal handler may cancel before any line: only now it has begun
+                # a signal handler may cancel before any line: only now it has begun
+                self._asked.discard(turn)
             if turn.stopped:
                 self.end(turn)
                 raise Cancelled

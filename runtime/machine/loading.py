@@ -11,7 +11,7 @@ from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import cache_rows, check_memory, footprints
 from specdec_onnx.runtime.machine.profile import Profile, known_curve, profile_model
 from specdec_onnx.runtime.model.decoder import Decoder
-from specdec_onnx.runtime.model.device import AUTO, Device, check_name, find_device, usable_devices
+from specdec_onnx.runtime.model.device import AUTO, Device, find_device, usable_devices
 
 Opened = tuple[Decoder, Profile]
 
@@ -52,7 +52,6 @@ def place(
 
     `known` returns what was measured in an earlier run, or None. Raises SpecdecError.
     """
-    check_name(device)
     if device != AUTO:
         return Placement(device), *opener(find_device(device))
     costs: dict[str, float] = {}

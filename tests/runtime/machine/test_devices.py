@@ -120,7 +120,7 @@ def test_the_self_test_finds_a_kernel_that_is_wrong_in_wide_passes(
         return logits[:, ::-1] if 32 <= len(tokens) <= self.widest else logits
 
     monkeypatch.setattr(Decoder, "forward", wrong)
-    decoder.device = replace(decoder.device, name="webgpu", options={})
+    decoder.device = replace(decoder.device, name="webgpu")
     settle_width(decoder)
     assert decoder.widest == 24
 
