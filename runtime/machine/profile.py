@@ -65,7 +65,14 @@ def _curve(stored: dict[str, Any]) -> Curve:
 
 
 def _file(model: ModelFolder, device: str, threads: int, exact: bool) -> Path:
-    return cache_folder() / "profiles" / f"{_key(model, device, threads, exact)}.json"
+    """Where the measurements are stored: its name stands for everything that they depend on."""
+    parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
+    parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
+    for file in sorted(model.graph.parent.iterdir()):
+        status = file.stat()
+        parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    return cache_folder() / "profiles" / f"{key}.json"
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -74,15 +81,6 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
-
-
-def _key(model: ModelFolder, device: str, threads: int, exact: bool) -> str:
-    parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
-    parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
-    for file in sorted(model.graph.parent.iterdir()):
-        status = file.stat()
-        parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def _store(file: Path, content: dict[str, Any]) -> None:
