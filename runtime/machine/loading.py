@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import Pair
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import cache_rows, check_memory, footprints
 from specdec_onnx.runtime.machine.profile import Profile, known_curve, profile_model
 from specdec_onnx.runtime.model.decoder import Decoder
 from specdec_onnx.runtime.model.device import AUTO, Device, find_device, usable_devices
-
-Opened = tuple[Decoder, Profile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,14 @@ class Placement:
         return f"{self.device} (measured: {measured}{left_out})"
 
 
+class Loaded(NamedTuple):
+    """A model that is ready to run: where it runs, and what was measured of it there."""
+
+    placement: Placement
+    decoder: Decoder
+    profile: Profile
+
+
 def target_cost(curve: Curve) -> float:
     """Seconds by which devices are compared for a target: the mean of a plain step and of verifying 3 and 7 drafts."""
     return (curve(1) + curve(4) + curve(8)) / 3
@@ -44,19 +51,19 @@ def draft_cost(curve: Curve) -> float:
 
 def place(
     device: str,
-    opener: Callable[[Device], Opened],
+    opener: Callable[[Device], tuple[Decoder, Profile]],
     cost: Callable[[Curve], float],
     known: Callable[[Device], Curve | None],
-) -> tuple[Placement, Decoder, Profile]:
+) -> Loaded:
     """Open and measure a model on the device of that name, for `auto` on the one where its `cost` is lowest.
 
     `known` returns what was measured in an earlier run, or None. Raises SpecdecError.
     """
     if device != AUTO:
-        return Placement(device), *opener(find_device(device))
+        return Loaded(Placement(device), *opener(find_device(device)))
     costs: dict[str, float] = {}
     problems: dict[str, str] = {}
-    opened: dict[str, Opened] = {}  # only the best one, to free the memory of the others
+    opened: dict[str, tuple[Decoder, Profile]] = {}  # only the best one, to free the memory of the others
     for name in usable_devices():
         try:
             curve = known(find_device(name))
@@ -72,47 +79,50 @@ def place(
         raise SpecdecError("no device can run this model", "; ".join(problems.values()))
     if best not in opened:
         opened[best] = opener(find_device(best))
-    return Placement(best, costs, problems), *opened[best]
+    return Loaded(Placement(best, costs, problems), *opened[best])
 
 
-class Loader:
-    """Opens models with room for `context` tokens, on `threads` threads each."""
+def load_models(
+    pair: Pair,
+    device: str,
+    draft_device: str,
+    context: int,
+    threads: int = 0,
+    on_measure: Callable[[], None] | None = None,
+) -> dict[str, Loaded]:
+    """Open target and draft, by role, on the devices of these names, and measure them.
 
-    def __init__(self, context: int, threads: int = 0, on_measure: Callable[[], None] | None = None) -> None:
-        self.context, self.threads, self._on_measure = context, threads, on_measure
-        self._ahead: Future[Decoder] | None = None
+    They have room for `context` tokens and run on `threads` threads each. Raises SpecdecError, also if those on the CPU
+    do not fit into memory.
+    """
+    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+    devices = {"target": device, "draft": draft_device}
+    needs = footprints(models, context)
+    check_memory({role: need for role, need in needs.items() if devices[role] == "cpu"}, context)
 
-    def open_ahead(self, draft: ModelFolder, device: str) -> None:
-        """Start to open a draft for the CPU while its target is opened: each keeps only one core busy."""
-        if device == "cpu":
-            executor = ThreadPoolExecutor(1)
-            self._ahead = executor.submit(self._open, draft, Device(), exact=False)
-            executor.shutdown(wait=False)
+    def decoder(role: str, where: Device) -> Decoder:
+        rows, exact = cache_rows(models[role], context), role == "target"
+        return Decoder.open(models[role], device=where, capacity=rows, exact=exact, threads=threads)
 
-    def open(self, model: ModelFolder, device: str, *, exact: bool) -> tuple[Placement, Decoder, Profile]:
-        """A target (`exact`) or a draft model on the device of that name, and what was measured of it."""
+    ahead: Future[Decoder] | None = None
+    if pair.draft and draft_device == "cpu":  # while the target is opened: each keeps only one core busy
+        executor = ThreadPoolExecutor(1)
+        ahead = executor.submit(decoder, "draft", Device())
+        executor.shutdown(wait=False)
 
-        def opener(where: Device) -> Opened:
-            if self._ahead is not None and not exact:
-                decoder = self._ahead.result()
-            else:
-                decoder = self._open(model, where, exact=exact)
-                wait([self._ahead] if self._ahead else [])  # nothing else may run during measurement
-            on_measure = self._on_measure if exact else None
-            return decoder, profile_model(model, decoder, where.fingerprint, self.threads, on_measure)
+    def opener(role: str, where: Device) -> tuple[Decoder, Profile]:
+        if role == "draft":
+            opened = ahead.result() if ahead else decoder(role, where)
+            return opened, profile_model(models[role], opened, where.fingerprint, threads)
+        opened = decoder(role, where)
+        wait([ahead] if ahead else [])  # nothing else may run during measurement
+        return opened, profile_model(models[role], opened, where.fingerprint, threads, on_measure)
 
-        def known(where: Device) -> Curve | None:
-            return known_curve(model, where.fingerprint, self.threads, exact=exact)
+    def known(role: str, where: Device) -> Curve | None:
+        return known_curve(models[role], where.fingerprint, threads, exact=role == "target")
 
-        return place(device, opener, target_cost if exact else draft_cost, known)
-
-    def check(self, pair: Pair, device: str, draft_device: str) -> None:
-        """Raise SpecdecError if the models on the CPU do not fit into memory."""
-        on_host = {"target": device == "cpu", "draft": draft_device == "cpu"}
-        models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
-        needs = {role: need for role, need in footprints(models, self.context).items() if on_host[role]}
-        check_memory(needs, self.context)
-
-    def _open(self, model: ModelFolder, device: Device, *, exact: bool) -> Decoder:
-        capacity = cache_rows(model, self.context)
-        return Decoder.open(model, device=device, capacity=capacity, exact=exact, threads=self.threads)
+    costs = {"target": target_cost, "draft": draft_cost}
+    return {
+        role: place(devices[role], partial(opener, role), costs[role], partial(known, role))
+        for role in models
+    }
