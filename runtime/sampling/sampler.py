@@ -126,11 +126,7 @@ class Categorical:
 
     def at(self, ids: Ids) -> Floats:
         """The probabilities [n] of many token ids [n]; 0 outside the support."""
-        places = ids if self.ids is None else self.ids.searchsorted(ids)
-        inside = places < self.probs.size
-        places = np.where(inside, places, 0)
-        if self.ids is not None:
-            inside &= self.ids[places] == ids
+        places, inside = _places(ids, self.ids, self.probs.size)
         return np.where(inside, self.probs[places], 0.0)
 
     def excess(self, other: "Categorical", scale: float = 1.0) -> Floats:
@@ -162,6 +158,16 @@ class Categorical:
     def token_ids(self) -> Ids:
         """The token ids [n] that the probabilities belong to, ascending."""
         return np.arange(self.probs.size) if self.ids is None else self.ids
+
+
+def _places(ids: Ids, ascending: Ids | None, size: int) -> tuple[Ids, NDArray[np.bool_]]:
+    """Where `ids` are in the first `size` of `ascending` (None: 0, 1, 2, …), and which of them are; 0 for the others."""
+    places = ids if ascending is None else ascending.searchsorted(ids)
+    inside = places < size
+    places = np.where(inside, places, 0)
+    if ascending is not None:
+        inside &= ascending[places] == ids
+    return places, inside
 
 
 class Chance:
@@ -294,17 +300,13 @@ class Sampler:
         produced, values = history.produced[inside], scores[columns]
         factor = np.float32(setting.repetition_penalty)
         values = np.where(values > 0, values / factor, values * factor)
-        values -= np.float32(setting.frequency_penalty) * produced + np.float32(setting.presence_penalty) * (
-            produced > 0
-        )
+        present = np.float32(setting.presence_penalty) * (produced > 0)
+        values -= np.float32(setting.frequency_penalty) * produced + present
         scores[columns] = values
 
     def _columns(self, ids: Ids, width: int) -> tuple[Ids, NDArray[np.bool_]]:
         """The columns of the given ids, as far as they have one, and which of them do."""
-        places = ids if self._token_ids is None else self._token_ids.searchsorted(ids)
-        inside = places < width
-        if self._token_ids is not None:
-            inside &= self._token_ids[np.where(inside, places, 0)] == ids
+        places, inside = _places(ids, self._token_ids, width)
         return places[inside], inside
 
 
