@@ -345,5 +345,5 @@ def _refuse(reason: str) -> NoReturn:
 
 def _specials(model: ModelFolder) -> dict[str, str]:
     """The special tokens that the model's settings name; the others are undefined in the template."""
-    texts = {role: role_text(model.tokenizer_config, role) for role in ROLES}
-    return {role: text for role, text in texts.items() if text is not None}
+    config = model.tokenizer_config
+    return {role: text for role in ROLES if (text := role_text(config, role)) is not None}
