@@ -14,11 +14,9 @@ from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.generate import Answer, Result
-from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import context_limit
-from specdec_onnx.runtime.machine.loading import Loader, Placement
-from specdec_onnx.runtime.machine.profile import Profile
-from specdec_onnx.runtime.model.decoder import Decoder, Tape
+from specdec_onnx.runtime.machine.loading import Loaded, load_models
+from specdec_onnx.runtime.model.decoder import Tape
 from specdec_onnx.runtime.model.device import check_threads
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
@@ -60,17 +58,9 @@ def load(
     """
     check_threads(threads)
     pair = open_pair(locate(path), draft or None)
-    loader = Loader(context_limit(pair.target, context), threads, on_measure)
-    draft_device = draft_device or device
-    loader.check(pair, device, draft_device)
-    if pair.draft is not None:
-        loader.open_ahead(pair.draft, draft_device)
-    placement, target, profile = loader.target(pair.target, device)
-    placements = {"target": placement}
-    if pair.draft is None:
-        return Engine(pair, target, profile, None, loader.context, mode, placements)
-    placements["draft"], drafter, costs = loader.draft(pair.draft, draft_device)
-    return Engine(pair, target, profile, (drafter, costs), loader.context, mode, placements)
+    context = context_limit(pair.target, context)
+    models = load_models(pair, device, draft_device or device, context, threads, on_measure)
+    return Engine(pair, models, context, mode)
 
 
 class Engine:
@@ -84,28 +74,20 @@ class Engine:
         last: The newest answer with its statistics; threads that share the engine use their stream's `result`.
         identity: The self-test's verdict on exactness.
         profile: What the target's passes cost; `draft_cost` is the draft model's curve, or None.
-        placements: Where target and draft run.
+        models: The loaded models by role ("target", "draft"); `placements` says where they run.
         modes: The modes that this engine has; `mode` is the default.
     """
 
-    def __init__(
-        self,
-        pair: Pair,
-        target: Decoder,
-        profile: Profile,
-        draft: tuple[Decoder, Curve] | None,
-        context: int,
-        mode: str = "auto",
-        placements: Mapping[str, Placement] | None = None,
-    ) -> None:
-        self.pair, self.context, self.last = pair, context, Result()
-        self.placements = dict(placements or {})
-        self.target, self.profile, self.identity = target, profile, profile.identity
-        self.draft_cost = draft[1] if draft else None
-        self._tape = Tape(target)
-        self._vocab_size = min(pair.target.tokenizer.size, target.vocab_size)
-        drafter = (pair.draft, *draft) if pair.draft and draft else None
-        self.speculation = Speculation(profile.curve, drafter, self._vocab_size)
+    def __init__(self, pair: Pair, models: Mapping[str, Loaded], context: int, mode: str = "auto") -> None:
+        self.pair, self.models, self.context, self.last = pair, models, context, Result()
+        self.placements = {role: model.placement for role, model in models.items()}
+        self.target, self.profile = models["target"].decoder, models["target"].profile
+        self.identity, draft = self.profile.identity, models.get("draft")
+        self.draft_cost = draft.profile.curve if draft else None
+        self._tape = Tape(self.target)
+        self._vocab_size = min(pair.target.tokenizer.size, self.target.vocab_size)
+        drafter = (pair.draft, draft.decoder, draft.profile.curve) if pair.draft and draft else None
+        self.speculation = Speculation(self.profile.curve, drafter, self._vocab_size)
         self.speculation.planner(mode)
         self.mode, self.modes = mode, self.speculation.modes
         self._tapes = [self._tape, *self.speculation.tapes]

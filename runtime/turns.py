@@ -34,11 +34,10 @@ _NAP = 1.0  # on Windows, Ctrl-C only arrives when a wait ends
 class Turn:
     """One answer's place in the queue; `stopped` once it was cancelled. Everything else belongs to `Turns`."""
 
-    def __init__(self, number: int, on_begin: Callable[[], None], stoppable: bool = True) -> None:
+    def __init__(self, number: int, on_begin: Callable[[], None], stoppable: bool) -> None:
         self.stopped, self.stoppable, self.on_begin = False, stoppable, on_begin
-        self.number = self.begun_at = (
-            number  # how many turns had been requested when it was, and when it began
-        )
+        # how many turns had been requested when it was, and when it began
+        self.number = self.begun_at = number
         self.reader, self.shared = get_ident(), False
         self.paused_since: float | None = None
 
@@ -59,10 +58,11 @@ class Turns:
         self._holder: Turn | None = None
         self._count = 0
 
-    def ask(self, on_begin: Callable[[], None] = lambda: None) -> Turn:
+    def ask(self, on_begin: Callable[[], None] = lambda: None, *, stoppable: bool = True) -> Turn:
         """A turn for an answer that may begin later, or never; calls `on_begin` when it does or is found cancelled."""
-        turn = self._new(on_begin)
         with self._changed:
+            self._count += 1
+            turn = Turn(self._count, on_begin, stoppable)
             self._asked.add(turn)
         return turn
 
@@ -78,7 +78,7 @@ class Turns:
             self._line.append(turn)
             try:
                 while not self._may_begin(turn):
-                    self._changed.wait(self._nap())
+                    self._changed.wait(max(0.0, min(_NAP, self._patience_left())))
             finally:
                 self._line.remove(turn)
                 self._changed.notify_all()
@@ -87,9 +87,8 @@ class Turns:
                 self._holder, turn.begun_at, turn.paused_since = turn, self._count, None
             if turn in self._asked:
                 turn.on_begin()
-                self._asked.discard(
-                    turn
-                )  # a signal handler may cancel before any line: only now it has begun
+                # a signal handler may cancel before any line: only now it has begun
+                self._asked.discard(turn)
             if turn.stopped:
                 self.end(turn)
                 raise Cancelled
@@ -108,7 +107,10 @@ class Turns:
                     return
                 self.pause(turn)
                 yield step
-                if self.resume(turn):
+                if turn.stopped:
+                    raise Cancelled
+                if not self.regain(turn):
+                    self.begin(turn)  # the answer was put off
                     answer.read()
         except Cancelled:
             self._leave(turn, answer)
@@ -119,7 +121,7 @@ class Turns:
     @contextmanager
     def only(self) -> Iterator[None]:
         """Take a turn for something other than an answer."""
-        turn = self._new(lambda: None, stoppable=False)
+        turn = self.ask(stoppable=False)
         self.begin(turn)
         try:
             yield
@@ -132,18 +134,6 @@ class Turns:
             turn.paused_since = time.monotonic()
             if self._line:
                 self._changed.notify_all()
-
-    def resume(self, turn: Turn) -> bool:
-        """The next step is read: wait until it may run. Returns whether the answer was put off.
-
-        Raises Cancelled if the answer was stopped.
-        """
-        if turn.stopped:
-            raise Cancelled
-        if self.regain(turn):
-            return False
-        self.begin(turn)
-        return True
 
     def regain(self, turn: Turn) -> bool:
         """Resume a paused turn; False if it has lost its turn."""
@@ -171,7 +161,10 @@ class Turns:
             for one in [turn] if turn is not None else self._meant():
                 one.stopped = one.stoppable
                 if one is self._holder and one.stopped:
-                    self._stop_holder(one)
+                    if one.paused_since is None:
+                        self._interrupt()
+                    else:
+                        self._holder = None  # nothing of it runs
             self._changed.notify_all()
 
     def _leave(self, turn: Turn, answer: Answer) -> None:
@@ -179,18 +172,6 @@ class Turns:
         if self.regain(turn):
             answer.tidy()
             self.end(turn)
-
-    def _stop_holder(self, turn: Turn) -> None:
-        """Stop the pass in flight; a half-read answer just loses the engine."""
-        if turn.paused_since is None:
-            self._interrupt()
-        else:
-            self._holder = None
-
-    def _new(self, on_begin: Callable[[], None], stoppable: bool = True) -> Turn:
-        with self._changed:
-            self._count += 1
-            return Turn(self._count, on_begin, stoppable)
 
     def _put_off_own(self, reader: int) -> None:
         """The thread begins another answer: put off the one that it left half-read, unless other threads read it too."""
@@ -220,9 +201,6 @@ class Turns:
         if self._holder is None or self._holder.paused_since is None:
             return float("inf")
         return self._holder.paused_since + self.patience - time.monotonic()
-
-    def _nap(self) -> float:
-        return max(0.0, min(_NAP, self._patience_left()))
 
     def _meant(self) -> list[Turn]:
         holder = self._holder

@@ -164,10 +164,8 @@ class DraftModel:
                 self._planner.observe_draft_pass(len(unread), time.perf_counter() - start)
                 try:
                     following, belief = self._rule.expect(row, self._sampler)
-                except (
-                    NothingLeftError
-                ):  # all tokens of a trimmed vocabulary are banned, the target has others
-                    break
+                except NothingLeftError:
+                    break  # all tokens of a trimmed vocabulary are banned, the target has others
                 confidence = self._calibration(belief)
                 self._beliefs.append(belief)
                 chance, position = chance * confidence, position + 1

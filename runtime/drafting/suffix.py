@@ -65,16 +65,13 @@ class Automaton:
 
     `follow[s]` maps a token to the next state, `length[s]` is the length of the longest substring of state s,
     `link[s]` the state of its longest suffix that is in another state, `count[s]` how often the substrings occur, and
-    `best[s]` the token that followed them most often, among equals most recently (-1: none).
+    `best[s]` the token that followed them most often, among equals most recently (-1: none). There are at most twice
+    as many states as tokens.
     """
 
     def __init__(self) -> None:
         self.follow: list[dict[int, int]] = [{}]
         self.link, self.length, self.count, self.best = [-1], [0], [0], [-1]
-
-    def __len__(self) -> int:
-        """The number of states: at most twice the tokens."""
-        return len(self.follow)
 
     def extend(self, last: int, token: int) -> int:
         """Append a token to the text that ends in state `last`; returns the state in which it ends then."""
@@ -194,15 +191,6 @@ class Suffix:
             if token != actual:
                 break
 
-    def rollback(self, length: int) -> None:
-        """Cut the context back; what is cut off stays in the store."""
-        if length < len(self._text):
-            self._pieces.append(self._text[max(0, length - LEAD_IN) :])
-            del self._text[length:]
-            del self._states[max(1, length - self._offset + 1) :]
-            if length < self._offset:
-                self._states, self._offset = [ROOT], length
-
     def _predict(self, state: int, matched: int) -> tuple[int, float]:
         """The token that follows a match, and the chance that it is accepted."""
         store = self._automaton
@@ -214,16 +202,20 @@ class Suffix:
         return token, self._reliability.chance(kind)
 
     def _follow(self, context: Sequence[int]) -> None:
-        self.rollback(common_prefix(self._text, context))
-        for token in context[len(self._text) :]:
-            self._push(token)
-
-    def _push(self, token: int) -> None:
-        if self._stored >= self._capacity:
-            self._rebuild()
-        self._text.append(token)
-        self._states.append(self._automaton.extend(self._states[-1], token))
-        self._stored += 1
+        """Make `context` the text; what is cut off stays in the store."""
+        length = common_prefix(self._text, context)
+        if length < len(self._text):
+            self._pieces.append(self._text[max(0, length - LEAD_IN) :])
+            del self._text[length:]
+            del self._states[max(1, length - self._offset + 1) :]
+            if length < self._offset:
+                self._states, self._offset = [ROOT], length
+        for token in context[length:]:
+            if self._stored >= self._capacity:
+                self._rebuild()
+            self._text.append(token)
+            self._states.append(self._automaton.extend(self._states[-1], token))
+            self._stored += 1
 
     def _rebuild(self) -> None:
         """Fill a new store with the most recent half: the context first, then the newest removed pieces."""

@@ -22,41 +22,36 @@ _VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A target on one device: seconds by pass width, and whether verifying passes give the logits of plain steps."""
+    """A model on one device: seconds by pass width, and whether verifying passes give the logits of plain steps.
+
+    A draft model is not tested, because nothing depends on it.
+    """
 
     curve: Curve
     identity: Identity
 
 
-def profile_target(
+def profile_model(
     model: ModelFolder,
     decoder: Decoder,
     device: str,
     threads: int,
     on_measure: Callable[[], None] | None = None,
 ) -> Profile:
-    """Costs and exactness of a target, stored or measured now (seconds); sets its padding and widest pass."""
+    """What was measured before, or is now (seconds); sets the decoder's padding and widest pass."""
     file = _file(model, device, threads, decoder.exact)
-    if stored := _restore(file, decoder):
-        return Profile(_curve(stored), Identity(stored["max_difference"]))
+    if stored := _read(file):
+        decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
+        return Profile(_curve(stored), Identity(stored.get("max_difference", 0.0)))
     if on_measure is not None:
         on_measure()
     settle_width(decoder)
-    identity = settle_padding(decoder)
-    profile = Profile(measure_curve(decoder, TARGET_WIDTHS), identity)
-    _store(file, _as_dict(profile.curve, decoder) | asdict(identity))
-    return profile
-
-
-def profile_draft(model: ModelFolder, decoder: Decoder, device: str, threads: int) -> Curve:
-    """Costs of a draft model, stored or measured now (a second or two); sets its widest pass."""
-    file = _file(model, device, threads, decoder.exact)
-    if stored := _restore(file, decoder):
-        return _curve(stored)
-    settle_width(decoder)
-    curve = measure_curve(decoder, DRAFT_WIDTHS)
-    _store(file, _as_dict(curve, decoder))
-    return curve
+    identity = settle_padding(decoder) if decoder.exact else Identity(0.0)
+    curve = measure_curve(decoder, TARGET_WIDTHS if decoder.exact else DRAFT_WIDTHS)
+    padding = (decoder.padding.multiple, decoder.padding.tile)
+    found = {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
+    _store(file, found | asdict(identity))
+    return Profile(curve, identity)
 
 
 def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -> Curve | None:
@@ -65,23 +60,19 @@ def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -
     return _curve(stored) if stored else None
 
 
-def _restore(file: Path, decoder: Decoder) -> dict[str, Any]:
-    if stored := _read(file):
-        decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
-    return stored
-
-
-def _as_dict(curve: Curve, decoder: Decoder) -> dict[str, Any]:
-    padding = (decoder.padding.multiple, decoder.padding.tile)
-    return {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
-
-
 def _curve(stored: dict[str, Any]) -> Curve:
     return Curve(tuple(stored["widths"]), tuple(stored["seconds"]))
 
 
 def _file(model: ModelFolder, device: str, threads: int, exact: bool) -> Path:
-    return cache_folder() / "profiles" / f"{_key(model, device, threads, exact)}.json"
+    """Where the measurements are stored: its name stands for everything that they depend on."""
+    parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
+    parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
+    for file in sorted(model.graph.parent.iterdir()):
+        status = file.stat()
+        parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+    return cache_folder() / "profiles" / f"{key}.json"
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -90,15 +81,6 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
-
-
-def _key(model: ModelFolder, device: str, threads: int, exact: bool) -> str:
-    parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
-    parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
-    for file in sorted(model.graph.parent.iterdir()):
-        status = file.stat()
-        parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def _store(file: Path, content: dict[str, Any]) -> None:

@@ -194,20 +194,19 @@ class Decoder:
 
     def placement(self) -> dict[str, int]:
         """How many graph nodes each execution provider runs; operators that a device lacks silently run on the CPU."""
-        counts: Counter[str] = Counter()
-        for part in self.session.get_provider_graph_assignment_info():
-            counts[part.ep_name] += len(part.get_nodes())
-        return dict(counts.most_common())
+        return dict(Counter(provider for provider, _ in self._assignments()).most_common())
 
     def fallbacks(self) -> dict[str, int]:
         """Operators that run on the CPU because the device lacks them, with counts; none for the CPU itself."""
         if self.device.name == "cpu":
             return {}
-        counts: Counter[str] = Counter()
+        on_cpu = (node for provider, node in self._assignments() if provider == PROVIDERS["cpu"])
+        return dict(Counter(on_cpu).most_common())
+
+    def _assignments(self) -> Iterator[tuple[str, str]]:
+        """Each graph node's execution provider and operator."""
         for part in self.session.get_provider_graph_assignment_info():
-            if part.ep_name == PROVIDERS["cpu"]:
-                counts.update(node.op_type for node in part.get_nodes())
-        return dict(counts.most_common())
+            yield from ((part.ep_name, node.op_type) for node in part.get_nodes())
 
     def forward(self, tokens: Sequence[int], *, keep: int = 0) -> NDArray[np.float32]:
         """Append `tokens` (1 or more) and return their logits, [len(tokens), vocab_size].
@@ -390,7 +389,7 @@ class Tape:
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Length of the longest common prefix; fast for texts that differ near their ends, as in every round."""
-    first, second = _as_list(first), _as_list(second)
+    first, second = (each if isinstance(each, list) else list(each) for each in (first, second))
     agreed, end = 0, min(len(first), len(second))  # the first difference, if any, is in between
     probe = max(end - _NEAR, end // 2)
     while agreed < end:
@@ -400,7 +399,3 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
             end = probe - 1
         probe = (agreed + end + 1) // 2
     return agreed
-
-
-def _as_list(tokens: Sequence[int]) -> list[int]:
-    return tokens if isinstance(tokens, list) else list(tokens)

@@ -2,8 +2,8 @@
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,7 +24,9 @@ def obstacle(provider: str) -> str:
         return f"onnxruntime {ort.__version__} cannot keep a cache in a plugin's memory"
     try:
         package = importlib.import_module(PACKAGES[provider])
-        ort.register_execution_provider_library(_short_name(provider), package.get_library_path())
+        ort.register_execution_provider_library(
+            provider.removesuffix("ExecutionProvider").lower(), package.get_library_path()
+        )
     except ImportError:
         return f"the package {PACKAGES[provider].replace('_', '-')} is not installed"
     except Exception as error:  # noqa: BLE001 - whatever the loader says is the reason
@@ -45,10 +47,6 @@ def plugin_version(provider: str) -> str:
     device = plugin_devices(provider)[0]
     hardware = device.device
     return f"{device.ep_metadata.get('version')} {hardware.vendor} {hardware.device_id} {hardware.type}"
-
-
-def _short_name(provider: str) -> str:
-    return provider.removesuffix("ExecutionProvider").lower()
 
 
 PROVIDERS = {
@@ -106,10 +104,9 @@ def check_threads(threads: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One execution provider and its options."""
+    """One execution provider, with the options that it needs."""
 
     name: str = "cpu"
-    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def provider(self) -> str:
@@ -122,7 +119,11 @@ class Device:
         if self.name == "cpu":
             return f"{self.name} {kernels().fingerprint}"
         version = plugin_version(self.provider) if self._is_plugin else ""
-        return f"{self.name} {version} {sorted(self.options.items())}"
+        return f"{self.name} {version} {sorted(self._options.items())}"
+
+    @property
+    def _options(self) -> dict[str, str]:
+        return _OPTIONS.get(self.name, {})
 
     @property
     def _is_plugin(self) -> bool:
@@ -153,11 +154,11 @@ class Device:
 
     def _session(self, path: str, options: ort.SessionOptions) -> Any:
         if self._is_plugin:
-            options.add_provider_for_devices(plugin_devices(self.provider)[:1], dict(self.options))
+            options.add_provider_for_devices(plugin_devices(self.provider)[:1], self._options)
             return ort.InferenceSession(path, options)
         if self.name == "cuda" and hasattr(ort, "preload_dlls"):
             ort.preload_dlls()
-        providers: list[Any] = [(self.provider, dict(self.options))]
+        providers: list[Any] = [(self.provider, self._options)]
         if self.name != "cpu":
             providers.append(PROVIDERS["cpu"])
         return ort.InferenceSession(path, options, providers=providers)
@@ -173,9 +174,8 @@ class Device:
     def tensor(self, session: Any, shape: Sequence[int], dtype: type[np.generic]) -> Any:
         """An OrtValue of zeros in the memory where `session` computes."""
         if self.name == "webgpu":
-            return session.create_ortvalue_from_shape_and_type(
-                shape, dtype, self.name
-            )  # it is created as zeros
+            # it is created as zeros
+            return session.create_ortvalue_from_shape_and_type(shape, dtype, self.name)
         return ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, dtype), self.memory, 0)
 
 
@@ -207,8 +207,7 @@ def check_name(name: str) -> None:
 
 def find_device(name: str) -> Device:
     """The device called `name`; SpecdecError when it is unknown or its provider is not installed."""
-    if name not in PROVIDERS:
-        raise SpecdecError(f"unknown device {name!r}", fix=f"choose one of {', '.join(PROVIDERS)}")
+    check_name(name)
     if why := lacks(name):
         raise SpecdecError(f"device {name!r} is not available", why, remedy(name))
-    return Device(name, _OPTIONS.get(name, {}))
+    return Device(name)

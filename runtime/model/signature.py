@@ -86,31 +86,33 @@ def _cache(
         if not (part := _PAST.fullmatch(name)):
             continue
         shapes = [node.shape for node in (past, outputs.get(f"present.{part[1]}.{part[2]}")) if node]
-        if len(past.shape) != 4 or isinstance(past.shape[2], int) or _is_many(past.shape[0]):
-            raise SpecdecError(
-                f"{graph.name} cannot be used for speculative decoding",
-                f"{name} has the shape {past.shape} instead of [1, heads, number of tokens so far, width]",
-                "export the model again, with a cache that grows (specdec-export does)",
-            )
-        kinds.setdefault((*cache_axes(name, shapes, config), _type(graph, past)), name)
+        match past.shape:
+            case [1 | str() | None, _, str() | None, _]:
+                kinds.setdefault((*cache_axes(name, shapes, config), _type(graph, past)), name)
+            case shape:
+                raise _unusable(
+                    graph,
+                    f"{name} has the shape {shape} instead of [1, heads, number of tokens so far, width]",
+                    "export the model again, with a cache that grows (specdec-export does)",
+                )
     if len(kinds) > 1:
         sizes = "; ".join(f"{name}: {heads} heads, {width} wide" for (heads, width, _), name in kinds.items())
-        raise SpecdecError(
-            f"{graph.name} cannot be used for speculative decoding",
+        raise _unusable(
+            graph,
             f"its layers keep caches of different sizes or types ({sizes})",
             "choose a model whose layers all have the same kind of cache",
         )
     return next(iter(kinds))
 
 
-def _is_many(batch: int | str | None) -> bool:
-    return isinstance(batch, int) and batch > 1
+def _unusable(graph: Path, why: str, fix: str = "") -> SpecdecError:
+    return SpecdecError(f"{graph.name} cannot be used for speculative decoding", why, fix)
 
 
 def _type(graph: Path, node: Any) -> type[np.generic]:
     if node.type not in _TYPES:
-        raise SpecdecError(
-            f"{graph.name} cannot be used for speculative decoding",
+        raise _unusable(
+            graph,
             f"{node.name} has the type {node.type}; supported are {' and '.join(_TYPES)}",
             "export the model again with float32 or float16 logits and cache",
         )
@@ -118,28 +120,27 @@ def _type(graph: Path, node: Any) -> type[np.generic]:
 
 
 def _refuse(graph: Path, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-    what = f"{graph.name} cannot be used for speculative decoding"
     if "input_ids" not in inputs or "logits" not in outputs or not any(map(_PAST.fullmatch, inputs)):
-        raise SpecdecError(
-            what,
+        raise _unusable(
+            graph,
             "it lacks input_ids, logits or past_key_values.N.key|value",
             "export a text-generation graph with explicit KV-cache inputs (specdec-export does)",
         )
     shape = outputs["logits"].shape
     if len(shape) != 3 or shape[1] == 1:
-        raise SpecdecError(
-            what,
+        raise _unusable(
+            graph,
             f"its logits have shape {shape}: only the last position, so drafted tokens cannot be checked",
             "export again with the logits of every position",
         )
     unknown = {name for name in inputs if not _PAST.fullmatch(name)} - _OPTIONAL - {"input_ids"}
     needed = unknown - {name for name in unknown if inputs[name].shape == []}
     if needed:
-        raise SpecdecError(what, f"unsupported required inputs: {', '.join(sorted(needed))}")
+        raise _unusable(graph, f"unsupported required inputs: {', '.join(sorted(needed))}")
     for operator in _ROWS_INTERACT:
         if _mentions(graph, operator):
-            raise SpecdecError(
-                what,
+            raise _unusable(
+                graph,
                 f"{operator} scales activations over all rows, so a drafted token changes the logits of an "
                 "earlier one and the output would differ from plain decoding",
                 "use w8a8 (scales per row), int4 or int8 from specdec-export instead of quantize_dynamic",

@@ -2,13 +2,46 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.tokenizer import require_text
+
+_MOST, _MOST_BIAS = 1e6, 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What a parameter that is a number may be, and how the command line and the chat present it.
+
+    Attributes:
+        kind: int or float; an `optional` one may also be None.
+        limits: The least and the largest value, and how an error describes them.
+        help: The help text of the option.
+        chat: Label and hint in the chat's settings, and the least and the largest value that can be typed there.
+    """
+
+    kind: type
+    optional: bool
+    limits: tuple[float, float, str]
+    help: str
+    chat: tuple[str, str, float, float]
+
+    def allows(self, value: Any) -> bool:
+        """Whether `value` is of the right type and within the limits."""
+        low, high, _ = self.limits
+        kind = Integral if self.kind is int else Real
+        return (self.optional and value is None) or (_is(kind, value) and low <= value <= high)
+
+
+def _number(default: float | None, **description: Any) -> Any:
+    """A field of `Parameters` that is a number."""
+    kind = float if isinstance(default, float) else int
+    number = Number(kind=kind, optional=default is None, **description)
+    return field(default=default, metadata={"number": number})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +64,61 @@ class Parameters:
         stop: Strings that end the answer and are left out of it; a special token's spelling works too.
     """
 
-    max_new_tokens: int = 512
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    max_new_tokens: int = _number(
+        512,
+        limits=(1, math.inf, "a whole number, 1 or more"),
+        help="stop after N new tokens (default: {})",
+        chat=("Longest answer", "tokens", 1, 1_000_000),
+    )
+    temperature: float = _number(
+        0.0,
+        limits=(0, _MOST, "a number from 0 (greedy) to 1,000,000"),
+        help="0 always takes the likeliest token",
+        chat=("Temperature", "0 is greedy", 0, 5),
+    )
+    top_k: int = _number(
+        0,
+        limits=(0, math.inf, "a whole number, 0 (off) or more"),
+        help="sample among the N likeliest tokens only",
+        chat=("Top k", "0 is off", 0, 1_000_000),
+    )
+    top_p: float = _number(
+        1.0,
+        limits=(5e-324, 1, "a number above 0 and at most 1"),
+        help="sample among the likeliest tokens that together have this probability",
+        chat=("Top p", "1 is off", 0, 1),
+    )
+    min_p: float = _number(
+        0.0,
+        limits=(0, math.nextafter(1, 0), "a number at least 0 and below 1"),
+        help="drop tokens whose probability is below this share of the likeliest one's",
+        chat=("Min p", "0 is off", 0, 1),
+    )
+    repetition_penalty: float = _number(
+        1.0,
+        limits=(1 / _MOST, _MOST, "a number from 0.000001 to 1,000,000"),
+        help="divide the score of tokens already seen by this (1 is off)",
+        chat=("Repetition penalty", "1 is off", 0.1, 10),
+    )
+    presence_penalty: float = _number(
+        0.0,
+        limits=(-_MOST, _MOST, "a number from -1,000,000 to 1,000,000"),
+        help="subtract this from the score of tokens already written",
+        chat=("Presence penalty", "0 is off", -10, 10),
+    )
+    frequency_penalty: float = _number(
+        0.0,
+        limits=(-_MOST, _MOST, "a number from -1,000,000 to 1,000,000"),
+        help="subtract this for each time a token was written",
+        chat=("Frequency penalty", "0 is off", -10, 10),
+    )
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int | None = None
+    seed: int | None = _number(
+        None,
+        limits=(0, math.inf, "a whole number, 0 or more"),
+        help="make sampling repeatable",
+        chat=("Seed", "empty is random", 0, 2**63 - 1),
+    )
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -48,7 +126,7 @@ class Parameters:
             object.__setattr__(self, "stop", (self.stop,))
         elif isinstance(self.stop, Iterable) and not isinstance(self.stop, bytes):
             object.__setattr__(self, "stop", tuple(self.stop))
-        for name in (*_RANGES, "seed"):
+        for name in NUMBERS:
             object.__setattr__(self, name, _plain(getattr(self, name)))
         if isinstance(self.logit_bias, Mapping):
             biases = {_plain(token): _plain(bias) for token, bias in self.logit_bias.items()}
@@ -66,17 +144,10 @@ class Parameters:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
 
-_MOST, _MOST_BIAS = 1e6, 1e30
-_RANGES: dict[str, tuple[type, float, float, str]] = {
-    "max_new_tokens": (Integral, 1, math.inf, "a whole number, 1 or more"),
-    "temperature": (Real, 0, _MOST, "a number from 0 (greedy) to 1,000,000"),
-    "top_k": (Integral, 0, math.inf, "a whole number, 0 (off) or more"),
-    "top_p": (Real, 5e-324, 1, "a number above 0 and at most 1"),
-    "min_p": (Real, 0, math.nextafter(1, 0), "a number at least 0 and below 1"),
-    "repetition_penalty": (Real, 1 / _MOST, _MOST, "a number from 0.000001 to 1,000,000"),
-    "presence_penalty": (Real, -_MOST, _MOST, "a number from -1,000,000 to 1,000,000"),
-    "frequency_penalty": (Real, -_MOST, _MOST, "a number from -1,000,000 to 1,000,000"),
+NUMBERS: dict[str, Number] = {
+    each.name: each.metadata["number"] for each in fields(Parameters) if each.metadata
 }
+"""The parameters that are numbers: each is an option of the command line and an input of the chat's settings."""
 
 
 def _plain(value: Any) -> Any:
@@ -94,14 +165,11 @@ def _plain(value: Any) -> Any:
 
 
 def _check(parameters: Parameters) -> None:
-    for name, (kind, low, high, words) in _RANGES.items():
+    for name, number in NUMBERS.items():
         value = getattr(parameters, name)
-        if not (_is(kind, value) and low <= value <= high):
-            raise SpecdecError(f"{name} is {value!r}", f"it must be {words}")
-    seed = parameters.seed
-    if seed is not None and not (_is(Integral, seed) and seed >= 0):
-        why = "it must be a whole number, 0 or more"
-        raise SpecdecError(f"seed is {seed!r}", why, "leave it out for a random one")
+        if not number.allows(value):
+            fix = "leave it out for a random one" if name == "seed" else ""
+            raise SpecdecError(f"{name} is {value!r}", f"it must be {number.limits[2]}", fix)
     stops = parameters.stop
     if not (isinstance(stops, tuple) and all(isinstance(text, str) and text for text in stops)):
         raise SpecdecError(f"stop is {stops!r}", "it must be one or more texts, none of them empty")

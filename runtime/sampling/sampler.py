@@ -15,7 +15,6 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.sampling.parameters import Parameters
 
 Scores = NDArray[np.float32]
-
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
@@ -23,7 +22,7 @@ _FOLD = 64
 """Scores per group when a lower bound for the k-th largest is sought: one cheap pass leaves n/64 group maxima."""
 
 
-def top_k(scores: Scores, k: int) -> NDArray[np.int64]:
+def top_k(scores: Scores, k: int) -> Ids:
     """Ascending indices of the `k` largest of `scores` [n], and of all that equal the smallest of them.
 
     The k-th largest group maximum is a lower bound for the k-th largest score, so only the few scores above it
@@ -35,7 +34,7 @@ def top_k(scores: Scores, k: int) -> NDArray[np.int64]:
     return near[scores[near] >= _kth_largest(scores[near], k)]
 
 
-def nucleus(weights: Scores, mass: float) -> NDArray[np.int64]:
+def nucleus(weights: Scores, mass: float) -> Ids:
     """Ascending indices of the largest of `weights` [n] that together reach the share `mass` of their sum, and ties.
 
     All weights under (1 - mass) * sum / n add up to less than the share that is left out, so only those above are
@@ -68,20 +67,16 @@ class History:
         self._ids = np.zeros(self._from_prompt + _ROOM, np.int64)
         self._ids[: self._from_prompt] = list(self._slots)
         self._produced = np.zeros_like(self._ids)
-        self._output: list[int] = []
-
-    @property
-    def output(self) -> list[int]:
+        self.output: list[int] = []
         """The tokens pushed so far; do not modify."""
-        return self._output
 
     @property
-    def seen(self) -> NDArray[np.int64]:
+    def seen(self) -> Ids:
         """The distinct token ids [n] of prompt and output, in no particular order."""
         return self._ids[: len(self._slots)]
 
     @property
-    def produced(self) -> NDArray[np.int64]:
+    def produced(self) -> Ids:
         """How often each id of `seen` occurs in the output [n]; 0 for those only in the prompt."""
         return self._produced[: len(self._slots)]
 
@@ -93,7 +88,7 @@ class History:
             self._produced = np.concatenate([self._produced, np.zeros_like(self._produced)])
         self._ids[slot] = token
         self._produced[slot] += 1
-        self._output.append(token)
+        self.output.append(token)
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Append several output tokens."""
@@ -103,7 +98,7 @@ class History:
     def pop(self, count: int = 1) -> None:
         """Remove the last `count` pushed tokens."""
         for _ in range(count):
-            token = self._output.pop()
+            token = self.output.pop()
             slot = self._slots[token]
             self._produced[slot] -= 1
             if slot >= self._from_prompt and not self._produced[slot]:
@@ -131,11 +126,7 @@ class Categorical:
 
     def at(self, ids: Ids) -> Floats:
         """The probabilities [n] of many token ids [n]; 0 outside the support."""
-        places = ids if self.ids is None else self.ids.searchsorted(ids)
-        inside = places < self.probs.size
-        places = np.where(inside, places, 0)
-        if self.ids is not None:
-            inside &= self.ids[places] == ids
+        places, inside = _places(ids, self.ids, self.probs.size)
         return np.where(inside, self.probs[places], 0.0)
 
     def excess(self, other: "Categorical", scale: float = 1.0) -> Floats:
@@ -167,6 +158,16 @@ class Categorical:
     def token_ids(self) -> Ids:
         """The token ids [n] that the probabilities belong to, ascending."""
         return np.arange(self.probs.size) if self.ids is None else self.ids
+
+
+def _places(ids: Ids, ascending: Ids | None, size: int) -> tuple[Ids, NDArray[np.bool_]]:
+    """Where `ids` are in the first `size` of `ascending` (None: 0, 1, 2, …), and which of them are; 0 for the others."""
+    places = ids if ascending is None else ascending.searchsorted(ids)
+    inside = places < size
+    places = np.where(inside, places, 0)
+    if ascending is not None:
+        inside &= ascending[places] == ids
+    return places, inside
 
 
 class Chance:
@@ -205,9 +206,7 @@ class Sampler:
     trimmed vocabulary, `token_ids` [T] has each column's token id, ascending.
     """
 
-    def __init__(
-        self, parameters: Parameters, vocab_size: int, token_ids: NDArray[np.int64] | None = None
-    ) -> None:
+    def __init__(self, parameters: Parameters, vocab_size: int, token_ids: Ids | None = None) -> None:
         self.parameters, self.vocab_size = parameters, vocab_size
         self._token_ids = None if token_ids is None else token_ids[: int(token_ids.searchsorted(vocab_size))]
         self._bias_ids = np.fromiter(parameters.logit_bias.keys(), np.int64)
@@ -225,7 +224,7 @@ class Sampler:
         """Whether scores are the model's logits as they are: no penalty, no bias."""
         return not (self.parameters.penalised or self._bias_ids.size)
 
-    def distribution(self, logits: NDArray[np.float32], history: History) -> Categorical:
+    def distribution(self, logits: Scores, history: History) -> Categorical:
         """What the next token is drawn from, given a row of logits [V or T] and the tokens before it."""
         setting = self.parameters
         if setting.greedy:
@@ -241,14 +240,14 @@ class Sampler:
         probs = weights.astype(np.float64)
         return Categorical(np.divide(probs, probs.sum(), out=probs), self._ids(columns))
 
-    def argmax(self, logits: NDArray[np.float32], history: History) -> int:
+    def argmax(self, logits: Scores, history: History) -> int:
         """The token with the highest score; among equals the one with the lowest id."""
         scores = self._scores(logits, history)
         column = int(scores.argmax())
         self._check(scores[column], logits)
         return column if self._token_ids is None else int(self._token_ids[column])
 
-    def best(self, logits: NDArray[np.float32], history: History) -> tuple[int, float]:
+    def best(self, logits: Scores, history: History) -> tuple[int, float]:
         """The token with the highest score and its probability at temperature 1: a greedy draft and its confidence."""
         scores = self._scores(logits, history)
         column, weights = int(scores.argmax()), self._weights[: scores.size]
@@ -257,7 +256,7 @@ class Sampler:
         probability = 1 / float(weights.sum())
         return column if self._token_ids is None else int(self._token_ids[column]), probability
 
-    def _weigh(self, scores: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+    def _weigh(self, scores: Scores, temperature: float) -> Scores:
         """exp((score - peak) / temperature) [n], 1 for the likeliest token; valid until the next call."""
         weights, peak = self._weights[: scores.size], scores.max()
         with np.errstate(over="ignore"):
@@ -265,7 +264,7 @@ class Sampler:
             weights /= np.float32(max(temperature, _LEAST_TEMPERATURE))
         return np.exp(weights, out=weights)
 
-    def _check(self, highest: np.floating[Any], logits: NDArray[np.float32]) -> None:
+    def _check(self, highest: np.floating[Any], logits: Scores) -> None:
         """Raise SpecdecError if the highest score is no number, for its true reason."""
         if np.isfinite(highest):
             return
@@ -277,12 +276,12 @@ class Sampler:
             "the model's output is not a number", f"the highest score is {highest}", "export the model again"
         )
 
-    def _ids(self, columns: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    def _ids(self, columns: Ids | None) -> Ids | None:
         if self._token_ids is None:
             return columns
         return self._token_ids if columns is None else self._token_ids[columns]
 
-    def _scores(self, logits: NDArray[np.float32], history: History) -> NDArray[np.float32]:
+    def _scores(self, logits: Scores, history: History) -> Scores:
         """The logits with penalties and bias: a view when there are none, else valid until the next call."""
         row = logits[: self._adjusted.size]
         if self.plain:
@@ -295,28 +294,22 @@ class Sampler:
         scores[columns] += self._bias[inside]
         return scores
 
-    def _penalise(self, scores: NDArray[np.float32], history: History) -> None:
+    def _penalise(self, scores: Scores, history: History) -> None:
         setting = self.parameters
         columns, inside = self._columns(history.seen, scores.size)
         produced, values = history.produced[inside], scores[columns]
         factor = np.float32(setting.repetition_penalty)
         values = np.where(values > 0, values / factor, values * factor)
-        values -= np.float32(setting.frequency_penalty) * produced + np.float32(setting.presence_penalty) * (
-            produced > 0
-        )
+        present = np.float32(setting.presence_penalty) * (produced > 0)
+        values -= np.float32(setting.frequency_penalty) * produced + present
         scores[columns] = values
 
-    def _columns(self, ids: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _columns(self, ids: Ids, width: int) -> tuple[Ids, NDArray[np.bool_]]:
         """The columns of the given ids, as far as they have one, and which of them do."""
-        places = ids if self._token_ids is None else self._token_ids.searchsorted(ids)
-        inside = places < width
-        if self._token_ids is not None:
-            inside &= self._token_ids[np.where(inside, places, 0)] == ids
+        places, inside = _places(ids, self._token_ids, width)
         return places[inside], inside
 
 
-def _keep(
-    places: NDArray[np.int64], weights: NDArray[np.float32], columns: NDArray[np.int64] | None
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _keep(places: Ids, weights: Scores, columns: Ids | None) -> tuple[Scores, Ids]:
     """The weights at `places` and their columns (all of them when there are no `columns` yet)."""
     return weights[places], places if columns is None else columns[places]

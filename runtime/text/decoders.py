@@ -55,7 +55,7 @@ class _Link(Protocol):
 
     def end(self) -> list[str]:
         """What was held back, if nothing more comes."""
-        ...
+        return []
 
 
 def _links(specs: Sequence[Spec]) -> list[_Link]:
@@ -112,7 +112,7 @@ def _mapping(spec: str) -> tuple[Callable[[str], str], Callable[[str], str]]:
     )
 
 
-class _Each:
+class _Each(_Link):
     """Maps each token by itself; only the first may be mapped differently."""
 
     def __init__(self, first: Callable[[str], str], later: Callable[[str], str]) -> None:
@@ -124,11 +124,8 @@ class _Each:
         first, self._next = self._next(tokens[0]), self._later
         return [first, *map(self._later, tokens[1:])]
 
-    def end(self) -> list[str]:
-        return []
 
-
-class _WordEnds:
+class _WordEnds(_Link):
     """BPEDecoder: a suffix that ends a word becomes a space, except at the end of the text."""
 
     def __init__(self, suffix: str) -> None:
@@ -147,7 +144,7 @@ class _WordEnds:
         return [self._held.replace(self._suffix, "")]
 
 
-class _Bytes:
+class _Bytes(_Link):
     """ByteFallback: a run of byte tokens such as <0xE2> is text if all of it is UTF-8, else � for each."""
 
     def __init__(self) -> None:
@@ -183,7 +180,7 @@ class _Bytes:
         return []
 
 
-class _Utf8:
+class _Utf8(_Link):
     """ByteLevel: characters that stand for bytes (GPT-2's alphabet), decoded as UTF-8 across tokens."""
 
     def __init__(self) -> None:
@@ -199,8 +196,8 @@ class _Utf8:
         return [self._open.decode(errors="replace")]
 
 
-class _Trimmed:
-    """Strip: removes up to so many of a character from both ends of the whole text."""
+class _Trimmed(_Link):
+    """Strip: removes up to so many of a character from both ends of the whole text; what is held, the end loses."""
 
     def __init__(self, spec: Spec) -> None:
         self._character, self._start, self._stop = spec["content"], spec["start"], spec["stop"]
@@ -215,11 +212,8 @@ class _Trimmed:
         self._held = text[kept:]
         return [text[:kept]]
 
-    def end(self) -> list[str]:
-        return []  # what was held is what the end loses
 
-
-class _Substituted:
+class _Substituted(_Link):
     """Replace: a string in the whole text."""
 
     def __init__(self, pattern: str, content: str) -> None:
@@ -235,7 +229,7 @@ class _Substituted:
         return [self._held]
 
 
-class _Whole:
+class _Whole(_Link):
     """What only the library can decode, and only as a whole."""
 
     def __init__(self, specs: Sequence[Spec], fused: bool) -> None:

@@ -61,9 +61,7 @@ class StopStrings:
         self.found = False
         self._held, self._shown = "", b""  # the characters held back, and whether each is text
         self._count = 0  # characters of text so far
-        self._marks: list[
-            tuple[int, str]
-        ] = []  # spellings of special tokens after text that has not come yet
+        self._marks = list[tuple[int, str]]()  # spellings of special tokens after text that has not come yet
 
     def push(self, text: str) -> str:
         """Add text; returns what is safe to show of all so far, and sets `found` when a stop string is complete."""

@@ -3,8 +3,8 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import date, datetime
 from functools import lru_cache, partial, update_wrapper
@@ -35,20 +35,17 @@ _LARGEST = 10_000_000
 _LARGEST_INPUT = 2_000_000
 _LARGEST_NUMBER = 1_000_000
 _GROWTH = 200_000_000
-_SHRINKING = {
-    "startswith",
-    "endswith",
-    "find",
-    "rfind",
-    "index",
-    "rindex",
-    "count",
-    "length",
-    "default",
-    "d",
+_SHRINKING = {"startswith", "endswith", "find", "rfind", "index", "rindex", "count", "length", "default", "d"}
+_SHRINKING |= {
     "trim",
+    "split",
+    "rsplit",
+    "splitlines",
+    "partition",
+    "rpartition",
+    "removeprefix",
+    "removesuffix",
 }
-_SHRINKING |= {"split", "rsplit", "splitlines", "partition", "rpartition", "removeprefix", "removesuffix"}
 _SHRINKING |= {"strip", "lstrip", "rstrip", "first", "last", "list"}
 """What returns no more than it was given."""
 _FORMATTING = {"format", "format_map", "strftime", "%"}
@@ -100,27 +97,19 @@ def literal_text(source: str) -> str:
     return "\0".join([*texts, *(value for value in constants if isinstance(value, str))])
 
 
-class _clear_errors:
-    """Turns whatever a template's code raises into a SpecdecError."""
-
-    def __init__(self, whose: str) -> None:
-        self._whose = whose
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, SpecdecError):
-            return
-        text = " ".join(str(error).split())
-        if isinstance(error, MemoryError):
-            text = "it takes more memory than there is"
+@contextmanager
+def _clear_errors(whose: str) -> Iterator[None]:
+    """Turn whatever a template's code raises into a SpecdecError."""
+    try:
+        yield
+    except SpecdecError:
+        raise
+    except Exception as error:
+        text = "it takes more memory than there is" if isinstance(error, MemoryError) else str(error)
+        text = " ".join(text.split())
         why = text if isinstance(error, TemplateError) else f"{type(error).__name__}: {text}"
-        raise SpecdecError(
-            f"{self._whose} failed",
-            why,
-            "correct chat_template.jinja, or give plain text (raw=True, --raw)",
-        ) from error
+        fix = "correct chat_template.jinja, or give plain text (raw=True, --raw)"
+        raise SpecdecError(f"{whose} failed", why, fix) from error
 
 
 def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_answer: bool) -> str:
@@ -356,5 +345,5 @@ def _refuse(reason: str) -> NoReturn:
 
 def _specials(model: ModelFolder) -> dict[str, str]:
     """The special tokens that the model's settings name; the others are undefined in the template."""
-    texts = {role: role_text(model.tokenizer_config, role) for role in ROLES}
-    return {role: text for role, text in texts.items() if text is not None}
+    config = model.tokenizer_config
+    return {role: text for role in ROLES if (text := role_text(config, role)) is not None}

@@ -38,11 +38,7 @@ class Rig:
     spare: Engine
 
     def fresh(self) -> Engine:
-        draft, costs = self.spare.speculation.draft, self.spare.draft_cost
-        assert draft is not None and costs is not None
-        parts = (draft.tape.decoder, costs)
-        spare = self.spare
-        return steady(Engine(spare.pair, spare.target, spare.profile, parts, spare.context))
+        return steady(Engine(self.spare.pair, self.spare.models, self.spare.context))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What the reader sets: for one conversation (system prompt, sampling, device, speculation) and for the app.
 
-A new number of the settings dialog is a field of `Parameters` (or of `Settings`) and a row of `FIELDS`.
+The settings dialog shows each number of `Parameters`; `FIELDS` may have more rows, for numbers of `Settings`.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.system import home, replacing
-from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.parameters import NUMBERS, Parameters
 
 DEVICES = ("cpu", "cuda", "dml", "webgpu", "auto")
 
@@ -86,17 +86,10 @@ class Field:
         return value
 
 
-FIELDS = (
-    Field("max_new_tokens", "Longest answer", "tokens", 1, 1_000_000, whole=True),
-    Field("temperature", "Temperature", "0 is greedy", 0, 5),
-    Field("top_k", "Top k", "0 is off", 0, 1_000_000, whole=True),
-    Field("top_p", "Top p", "1 is off", 0, 1),
-    Field("min_p", "Min p", "0 is off", 0, 1),
-    Field("repetition_penalty", "Repetition penalty", "1 is off", 0.1, 10),
-    Field("presence_penalty", "Presence penalty", "0 is off", -10, 10),
-    Field("frequency_penalty", "Frequency penalty", "0 is off", -10, 10),
-    Field("seed", "Seed", "empty is random", 0, 2**63 - 1, whole=True, optional=True),
-)
+FIELDS = [
+    Field(name, *number.chat, whole=number.kind is int, optional=number.optional)
+    for name, number in NUMBERS.items()
+]
 
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", ",": "\\,"}
 _ESCAPED = {escape[1]: character for character, escape in _ESCAPES.items()}

@@ -8,6 +8,7 @@ from threading import TIMEOUT_MAX
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.system import user_path
+from specdec_onnx.runtime.sampling.parameters import NUMBERS
 from specdec_onnx.tui.chat.settings import DEVICES
 
 MODES = ("plain", "suffix", "draft", "auto")
@@ -19,19 +20,6 @@ KERNEL_SETS = ("specdec", "onnxruntime")
 
 BENCH_TOKENS = 96
 """Length of an answer in `specdec bench`, unless it is given."""
-
-SAMPLING: dict[str, tuple[type, str]] = {
-    "max_new_tokens": (int, "stop after N new tokens (default: {})"),
-    "temperature": (float, "0 always takes the likeliest token"),
-    "top_k": (int, "sample among the N likeliest tokens only"),
-    "top_p": (float, "sample among the likeliest tokens that together have this probability"),
-    "min_p": (float, "drop tokens whose probability is below this share of the likeliest one's"),
-    "repetition_penalty": (float, "divide the score of tokens already seen by this (1 is off)"),
-    "presence_penalty": (float, "subtract this from the score of tokens already written"),
-    "frequency_penalty": (float, "subtract this for each time a token was written"),
-    "seed": (int, "make sampling repeatable"),
-}
-"""Fields of `Parameters` that have an option of the same name: type and help text."""
 
 
 def chat_arguments(parser: argparse.ArgumentParser) -> None:
@@ -215,9 +203,9 @@ def _add_json(parser: Group) -> None:
 def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
     """The fields of `Parameters`; one that is not given is left out of the result."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
-    for name, (kind, about) in SAMPLING.items():
-        metavar, flag = "N" if kind is int else "X", f"--{name.replace('_', '-')}"
-        group.add_argument(flag, type=kind, metavar=metavar, help=about.format(max_new_tokens))
+    for name, number in NUMBERS.items():
+        metavar, flag = "N" if number.kind is int else "X", f"--{name.replace('_', '-')}"
+        group.add_argument(flag, type=number.kind, metavar=metavar, help=number.help.format(max_new_tokens))
     about = "end the answer before this text (repeatable)"
     group.add_argument("--stop", action="append", type=text, metavar="TEXT", help=about)
 

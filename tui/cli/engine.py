@@ -6,8 +6,7 @@ from typing import Any
 
 from specdec_onnx.models.pair import locate
 from specdec_onnx.runtime import engine
-from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.tui.cli.arguments import SAMPLING
+from specdec_onnx.runtime.sampling.parameters import NUMBERS, Parameters
 
 
 def load_engine(args: argparse.Namespace) -> engine.Engine:
@@ -30,7 +29,7 @@ def say_measuring() -> None:
 
 def parameters(args: argparse.Namespace, **defaults: Any) -> Parameters:
     """The sampling options that were given, over the command's own defaults."""
-    given = {name: value for name, value in vars(args).items() if name in SAMPLING}
+    given = {name: value for name, value in vars(args).items() if name in NUMBERS}
     if stop := getattr(args, "stop", None):
         given["stop"] = tuple(stop)
     return Parameters(**(defaults | given))

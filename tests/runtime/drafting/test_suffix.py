@@ -59,7 +59,7 @@ def apply(edit: Edit, context: list[int], suffix: Suffix, search: Search) -> lis
     """The context after an edit that both were told about."""
     cut, tokens = edit
     context = context[: max(0, len(context) - cut)]
-    suffix.rollback(len(context))
+    suffix.begin(context)
     for token in tokens:
         search.say(context, token)
         context = [*context, token]
@@ -88,7 +88,7 @@ def test_counts_equal_a_brute_force_search(script: list[Edit]) -> None:
             state = store.link[state]
         ends = [[*before, token][-length:] == context[-length:] for before, token in search.said]
         assert store.count[state] == sum(ends)
-    assert len(store) <= 2 * len(search.said) + 1
+    assert len(store.follow) <= 2 * len(search.said) + 1
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,7 +98,7 @@ def test_a_new_prompt_is_a_rollback_to_what_it_shares(prompts: list[list[int]]) 
     for prompt in prompts:
         same = [one == other for one, other in zip(prompt, previous, strict=False)]
         shared = same.index(False) if False in same else len(same)
-        told.rollback(shared)
+        told.begin(prompt[:shared])
         left_alone.begin(prompt)
         assert left_alone.propose(prompt, 5, always) == told.propose(prompt, 5, always)
         previous = prompt
@@ -166,7 +166,7 @@ def test_tokens_behind_a_wrong_one_are_not_judged() -> None:
 def test_memory_is_bounded_and_the_recent_half_survives() -> None:
     suffix, context = Suffix(capacity=400), list(range(100_000, 103_000))
     suffix.propose(context, 0, always)
-    assert len(suffix._automaton) <= 2 * 400 + 1
+    assert len(suffix._automaton.follow) <= 2 * 400 + 1
     recent = context[-150:-100]
     assert suffix.propose([*context, *recent[:10]], 20, always).tokens == recent[10:30]
     old = context[:20]
@@ -178,7 +178,7 @@ def test_the_newest_cut_off_answers_survive_a_rebuild() -> None:
     answers = [list(range(100 * turn, 100 * turn + 20)) for turn in range(1, 26)]
     for answer in answers:
         suffix.begin([0, *answer])
-    assert suffix._stored < 400 and len(suffix._automaton) <= 2 * 400 + 1
+    assert suffix._stored < 400 and len(suffix._automaton.follow) <= 2 * 400 + 1
     for answer, follows in ((answers[0], []), (answers[-3], answers[-3][8:10])):
         suffix.begin([0, *answer[5:8]])
         assert suffix.propose([0, *answer[5:8]], 2, always).tokens == follows
@@ -187,12 +187,12 @@ def test_the_newest_cut_off_answers_survive_a_rebuild() -> None:
 def test_a_rollback_behind_what_the_store_holds_starts_a_new_text() -> None:
     suffix, context = Suffix(capacity=400), list(range(1, 560))
     suffix.propose(context, 0, always)
-    suffix.rollback(3)
+    suffix.begin(context[:3])
     context = [1, 2, 3, *range(550, 554)]
     assert suffix.propose(context, 3, always).tokens == [554, 555, 556]
     context = [*context, 7, 8, 9]
     suffix.propose(context, 0, always)
-    suffix.rollback(5)
+    suffix.begin(context[:5])
     assert suffix.propose(context[:5], 1, always).tokens == [552]
     assert suffix.propose([*context[:5], 552], 2, always).tokens == [553, 7]
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -20,7 +22,7 @@ from specdec_onnx.runtime.machine import loading as placement
 from specdec_onnx.runtime.machine import self_test as selftest
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.machine.footprint import Footprint, check_memory, context_limit, predict
-from specdec_onnx.runtime.machine.loading import Placer, draft_cost
+from specdec_onnx.runtime.machine.profile import Profile
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model import device
 from specdec_onnx.runtime.model.decoder import (
@@ -118,7 +120,7 @@ def test_the_self_test_finds_a_kernel_that_is_wrong_in_wide_passes(
         return logits[:, ::-1] if 32 <= len(tokens) <= self.widest else logits
 
     monkeypatch.setattr(Decoder, "forward", wrong)
-    decoder.device = replace(decoder.device, name="webgpu", options={})
+    decoder.device = replace(decoder.device, name="webgpu")
     settle_width(decoder)
     assert decoder.widest == 24
 
@@ -143,14 +145,25 @@ def test_directml_refuses_an_attention_it_computes_wrongly(
         Decoder.open(open_model(export_tiny(tmp_path / "tiny")), device=Device("dml"), capacity=64)
 
 
-def placer(costs: dict[str, float], opened: list[str], known: dict[str, float]) -> Placer[Curve]:
-    def opener(place: Device) -> tuple[Decoder, Curve]:
-        opened.append(place.name)
-        if place.name not in costs:
-            raise SpecdecError("no", "it broke")
-        return None, Curve((1, 2), (costs[place.name], 1.0))  # type: ignore[return-value]
+def placed(
+    costs: dict[str, float], opened: list[str], known: Mapping[str, float] = MappingProxyType({})
+) -> tuple[placement.Placement, Curve]:
+    """Where a model goes whose tokens cost so many seconds by device; appends what was opened for it to `opened`."""
 
-    return Placer(opener, draft_cost, lambda place: known.get(place.name))
+    def curve(seconds: float) -> Curve:
+        return Curve((1, 2), (seconds, 1.0))
+
+    def opener(where: Device) -> tuple[Decoder, Profile]:
+        opened.append(where.name)
+        if where.name not in costs:
+            raise SpecdecError("no", "it broke")
+        return None, Profile(curve(costs[where.name]), Identity(0.0))  # type: ignore[return-value]
+
+    def before(where: Device) -> Curve | None:
+        return curve(known[where.name]) if where.name in known else None
+
+    found, _, profile = placement.place("auto", opener, placement.draft_cost, before)
+    return found, profile.curve
 
 
 @pytest.fixture
@@ -162,7 +175,7 @@ def three_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("three_devices")
 def test_auto_takes_the_fastest_and_says_what_was_measured() -> None:
     opened: list[str] = []
-    place, _, curve = placer({"cpu": 0.02, "cuda": 0.005}, opened, {}).place("auto")
+    place, curve = placed({"cpu": 0.02, "cuda": 0.005}, opened)
     assert (place.device, curve(1)) == ("cuda", 0.005)
     assert opened == ["cpu", "cuda", "webgpu"]
     assert str(place) == "cuda (measured: cpu 20.0 ms, cuda 5.0 ms; not webgpu: it broke)"
@@ -172,14 +185,14 @@ def test_auto_takes_the_fastest_and_says_what_was_measured() -> None:
 def test_auto_opens_only_the_fastest_when_all_were_measured_before() -> None:
     opened: list[str] = []
     known = {"cpu": 0.02, "cuda": 0.03, "webgpu": 0.04}
-    place, _, _ = placer({"cpu": 0.5}, opened, known).place("auto")
+    place, _ = placed({"cpu": 0.5}, opened, known)
     assert (place.device, opened) == ("cpu", ["cpu"])
 
 
 @pytest.mark.usefixtures("three_devices")
 def test_auto_tells_why_when_no_device_works() -> None:
     with pytest.raises(SpecdecError, match="no device") as refusal:
-        placer({}, [], {}).place("auto")
+        placed({}, [])
     assert "it broke" in refusal.value.why
 
 
