@@ -1,11 +1,11 @@
-/* Prints, for every case and every instruction set of this processor, a checksum of the products' bits, and complains
-   about a row that alone is not what it is in company. The inputs are made here, the same on every machine, and every
+/* Prints, for every case and every instruction set of this processor, a checksum of the bits of products and of
+   attention, and complains about a row that alone is not what it is in company. The inputs are made here, the same on every machine, and every
    buffer is exactly as large as promised, for the sanitizers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "matrix.h"
+#include "attention.h"
 
 static uint64_t state = 1;
 
@@ -104,9 +104,68 @@ static int run_shape(size_t columns, size_t inner, size_t bits, size_t block, si
     return wrong;
 }
 
+/* Queries over a chunk of keys: each sees its own part of it. Results are [count][size + 2]. */
+static void attend(const InstructionSet *set, Segment segment, float *results) {
+    const size_t count = segment.count, size = segment.size;
+    segment.scores = malloc(count * CHUNK * sizeof(float));
+    segment.peaks = calloc(count, sizeof(float)), segment.sums = malloc(count * sizeof(float));
+    segment.out = calloc(count * size, sizeof(float));
+    set->attend(&segment);
+    for (size_t at = 0; at < count; at++) {
+        float *to = results + at * (size + 2);
+        Attended seen = {0.5f, 1, to + 2};
+        memset(to + 2, 0, size * sizeof *to);
+        set->merge(&seen, &segment, at);
+        to[0] = seen.peak, to[1] = seen.sum;
+    }
+    free(segment.scores), free(segment.peaks), free(segment.sums), free(segment.out);
+}
+
+static int run_attention(size_t size, size_t keys, size_t count, NumberKind kind, float softcap) {
+    float *queries = draw_numbers(count * size, NUMBER_FLOAT, 1);
+    void *key = draw_numbers(keys * size, kind, 1), *value = draw_numbers(keys * size, kind, 1);
+    uint16_t *first = malloc(count * sizeof *first), *end = malloc(count * sizeof *end);
+    for (size_t at = 0; at < count; at++) {
+        end[at] = (uint16_t)(keys - (at % 3 ? 0 : draw() % (keys + 1)));
+        first[at] = (uint16_t)(at % 5 ? 0 : draw() % (keys + 1));
+    }
+    const size_t row = (size + 2) * sizeof(float);
+    uint8_t *together = malloc(count * row), *alone = malloc(row);
+    Segment segment = {.size = size, .keys = keys, .count = count, .queries = queries, .first = first, .end = end,
+                       .key = key, .value = value, .halves = kind == NUMBER_HALF, .softcap = softcap};
+    int wrong = 0;
+    for (const InstructionSet *const *set = instruction_sets; *set; set++) {
+        if (!(*set)->usable()) continue;
+        attend(*set, segment, (float *)together);
+        for (size_t at = 0; at < count; at++) {
+            Segment one = segment;
+            one.count = 1, one.queries += at * size, one.first += at, one.end += at, one.keys = end[at];
+            attend(*set, one, (float *)alone);
+            if (memcmp(alone, together + at * row, row) == 0) continue;
+            printf("attention: query %zu of %zu differs alone with %s\n", at, count, (*set)->name);
+            wrong = 1;
+        }
+        printf("attention %zu over %zu, %zu queries, numbers %d, cap %g|%s|%016llx\n", size, keys, count, kind, softcap,
+               (*set)->name, (unsigned long long)checksum(together, count * row));
+    }
+    free(queries), free(key), free(value), free(first), free(end), free(together), free(alone);
+    return wrong;
+}
+
+static int run_attentions(void) {
+    static const size_t sizes[] = {16, 48, 64, 128, 256}, lengths[] = {1, 9, 32, 77, CHUNK}, counts[] = {1, 2, 7, 20};
+    int wrong = 0;
+    for (size_t size = 0; size < 5; size++)
+        for (size_t keys = 0; keys < 5; keys++)
+            for (size_t count = 0; count < 4; count++)
+                for (int kind = NUMBER_FLOAT; kind <= NUMBER_HALF; kind++)
+                    wrong |= run_attention(sizes[size], lengths[keys], counts[count], kind, keys % 2 ? 2.5f : 0);
+    return wrong;
+}
+
 int main(void) {
     static const size_t shapes[][2] = {{64, 64}, {33, 100}, {7, 257}, {1, 1}};
-    int wrong = 0;
+    int wrong = run_attentions();
     for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++)
         for (size_t bits = 4; bits <= 8; bits += 4)
             for (size_t block = 16; block <= 256; block *= 2)
