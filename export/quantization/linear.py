@@ -368,7 +368,7 @@ def quantize_blocks(weight: Matrix, block: int, importance: Matrix | None = None
     def fill(rows: slice) -> None:
         levels[rows], scales[rows] = _best_levels(_split(weight[rows], block), importances)
 
-    run_all(fill, _stripes(*weight.shape, _CACHED_BYTES))
+    run_all(fill, _stripes(len(weight), weight.shape[1], _CACHED_BYTES))
     return Blocks(levels, scales)
 
 
