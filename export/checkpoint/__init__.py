@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec_onnx.export.quantization.linear import Blocks
+from specdec_onnx.export.workers import in_order
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.system import user_path
 
@@ -50,7 +51,7 @@ class SourceFiles:
     @cached_property
     def sha256(self) -> str:
         """SHA-256 in hex, read in pieces on first use; of several parts, the digest of their digests."""
-        digests = [sha256_of(part) for part in self.parts]
+        digests = list(in_order(sha256_of, self.parts))
         return digests[0] if len(digests) == 1 else sha256("".join(digests).encode()).hexdigest()
 
 

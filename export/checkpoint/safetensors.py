@@ -18,6 +18,7 @@ from specdec_onnx.export.checkpoint import (
     copy_files,
     require_finished,
 )
+from specdec_onnx.export.workers import run_all
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import section
 
@@ -35,6 +36,9 @@ _ITEM_BYTES = {
 }
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _LONGEST_HEADER = 100_000_000
+_PIECE = 1 << 21
+"""Numbers that a thread reads at a time."""
+
 _INDEX = "model.safetensors.index.json"
 _HEAD = "lm_head.weight"
 
@@ -170,18 +174,29 @@ class StoredArray:
 
     def values(self) -> NDArray[np.float32]:
         """All values as float32; SpecdecError if they are not floats of 16 bits or more."""
-        if self.dtype == "BF16":
-            return _widened(self._read("<u2")).reshape(self.shape)
-        if self.dtype not in _FLOATS:
+        if self.dtype not in {*_FLOATS, "BF16"}:
             raise SpecdecError(
                 f"{self.path.name} stores {self.name} as {self.dtype}",
                 "only F32, F16, BF16 and F64 weights are supported",
                 "take the model's unquantized checkpoint",
             )
-        return self._read(_FLOATS[self.dtype]).astype(np.float32, copy=False).reshape(self.shape)
+        values = np.empty(prod(self.shape), np.float32)
 
-    def _read(self, dtype: str) -> NDArray[Any]:
-        return np.fromfile(self.path, dtype, prod(self.shape), offset=self.offset)
+        def fill(first: int) -> None:
+            self._read(first, values[first : first + _PIECE])
+
+        run_all(fill, range(0, len(values), _PIECE))
+        return values.reshape(self.shape)
+
+    def _read(self, first: int, out: NDArray[np.float32]) -> None:
+        """Fill `out` with the numbers from index `first` on; bfloat16 is the upper half of float32."""
+        dtype = _FLOATS.get(self.dtype, "<u2")
+        offset = self.offset + first * np.dtype(dtype).itemsize
+        stored = np.fromfile(self.path, dtype, len(out), offset=offset)
+        if self.dtype == "BF16":
+            np.left_shift(stored, 16, out=out.view(np.uint32), dtype=np.uint32)
+        else:
+            out[:] = stored
 
 
 def read_safetensors(path: Path) -> dict[str, StoredArray]:
@@ -220,13 +235,6 @@ def _located(
                 path, f"{name} has {last - first:,} bytes, which does not fit {entry['dtype']} {list(shape)}"
             )
         yield name, StoredArray(path, name, entry["dtype"], shape, start + first)
-
-
-def _widened(halves: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """bfloat16 is the upper half of float32."""
-    words = np.empty(halves.shape, np.uint32)
-    np.left_shift(halves, 16, out=words, dtype=np.uint32)
-    return words.view(np.float32)
 
 
 def _damaged(path: Path, why: str) -> SpecdecError:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.export.graph.builder import Graph
 from specdec_onnx.export.quantization.linear import Format, Matrix, column_scales
+from specdec_onnx.export.workers import in_order
 from specdec_onnx.models.errors import SpecdecError
 
 PADDING = -65504.0
@@ -29,7 +30,7 @@ def add_embedding(graph: Graph, table: Matrix, format: Format) -> str:
     """
     if format.embedding_bits == 8 and rounding_loss(table) <= _TOLERATED_LOSS:
         return _int8_rows(graph, table)
-    if format.embedding_bits < 32 and np.abs(table).max() <= np.finfo(np.float16).max:
+    if format.embedding_bits < 32 and max(table.max(), -table.min()) <= np.finfo(np.float16).max:
         return _half(graph, table)
     return _whole(graph, table)
 
@@ -37,11 +38,21 @@ def add_embedding(graph: Graph, table: Matrix, format: Format) -> str:
 def rounding_loss(table: Matrix) -> float:
     """Squared error of rounding each row to its own 255 levels, as a share of the squares; the mean over channels."""
     lost, total = np.zeros((2, table.shape[1]))
-    for rows in _chunks(table):
-        steps = column_scales(rows)[:, None]
-        lost += np.square(np.rint(rows / steps) * steps - rows).sum(axis=0)
-        total += np.square(rows).sum(axis=0)
+    for squares in in_order(_lost_and_total, _chunks(table)):
+        lost += squares[0]
+        total += squares[1]
     return float(np.mean(lost / np.maximum(total, 1e-30)))
+
+
+def _lost_and_total(rows: Matrix) -> tuple[Matrix, Matrix]:
+    """Squares that rounding loses, and squares, of each channel."""
+    steps = column_scales(rows)[:, None]
+    rounded = rows / steps
+    np.rint(rounded, out=rounded)
+    rounded *= steps
+    rounded -= rows
+    np.square(rounded, out=rounded)
+    return rounded.sum(axis=0), np.square(rows, out=np.empty_like(rows)).sum(axis=0)
 
 
 def _whole(graph: Graph, table: Matrix) -> str:
@@ -65,9 +76,15 @@ def _int8_rows(graph: Graph, table: Matrix) -> str:
     return graph.node("Mul", [levels, steps], "embedding")
 
 
-def _levels(table: Matrix) -> Iterator[NDArray[np.float32]]:
-    for rows in _chunks(table):
-        yield np.rint(rows / column_scales(rows)[:, None]) + _ZERO_POINT
+def _levels(table: Matrix) -> Iterator[NDArray[np.uint8]]:
+    return in_order(_row_levels, _chunks(table))
+
+
+def _row_levels(rows: Matrix) -> NDArray[np.uint8]:
+    levels = rows / column_scales(rows)[:, None]
+    np.rint(levels, out=levels)
+    levels += _ZERO_POINT
+    return levels.astype(np.uint8)
 
 
 def _chunks(table: Matrix) -> Iterator[Matrix]:

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from specdec_onnx.export.checkpoint import Checkpoint
 from specdec_onnx.export.checkpoint.weights import Layer, Weights
 from specdec_onnx.export.graph.architecture import Architecture, read_architecture
-from specdec_onnx.export.graph.builder import Dimension, Graph
+from specdec_onnx.export.graph.builder import MICROSOFT, Dimension, Graph
 from specdec_onnx.export.graph.transformer import LayerBuilder
 from specdec_onnx.export.quantization.linear import Float32
 from specdec_onnx.runtime.model.device import session_options
@@ -66,7 +66,8 @@ class FloatModel:
         graph = FedGraph()
         graph.feed("x", self.normed(x))
         layers = LayerBuilder(graph, self._architecture, Float32(), x.shape[1])
-        return self._run(graph, [layers.logits("x", self._weights.head(), Float32(), "logits")])[0]
+        format = RecordingFloat32()
+        return self._run(graph, [layers.logits("x", self._weights.head(), format, "logits")])[0]
 
     def _run(self, graph: "FedGraph", outputs: Sequence[str]) -> Any:
         for name in dict.fromkeys(outputs):
@@ -117,6 +118,7 @@ class RecordingFloat32(Float32):
     inputs: dict[str, str] = field(default_factory=dict)
 
     def linear(self, graph: Graph, x: str, weight: Array, name: str) -> str:
-        """One MatMul, and a note."""
+        """One product with the weights as they lie in memory, and a note."""
         self.inputs[name.removesuffix(".unbiased").rpartition(".")[2]] = x
-        return super().linear(graph, x, weight, name)
+        stored = graph.constant(f"{name}.weight", weight)
+        return graph.node("FusedMatMul", [x, stored], name, domain=MICROSOFT, transB=1)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import _pybind_state as native
 
 from specdec_onnx.export.graph.builder import MICROSOFT, Graph
+from specdec_onnx.export.workers import in_order, run_all
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.kernels import kernels
 
@@ -36,7 +37,12 @@ _MOST_ZERO = 1 << 15
 _ATTENTION, _FEED_FORWARD = ("qkv", "output"), ("gate_up", "down")
 """The kinds of layers; whatever else is multiplied is the head."""
 
-_STRIPE_BYTES = 32 << 20
+_STRIPE_BYTES = 8 << 20
+"""What a thread takes at a time, as float32."""
+
+_CACHED_BYTES = 256 << 10
+"""Of that, what is worked on at a time: it stays in a core's cache from one pass over it to the next."""
+
 _SIDE = 64
 
 
@@ -205,10 +211,10 @@ class RowwiseInt8:
         rows, peak = self._quantize_rows(graph, x, name)
         scales = column_scales(weight)
         kind, zero = (np.int8, 0) if self.signed else (np.uint8, _ZERO_POINT)
-        levels = (stripe + zero for stripe in _quantized_stripes(weight, scales))
+        levels = _quantized_columns(weight, scales, zero)
         operands = [
             rows,
-            graph.weight(f"{name}.weight", kind, weight.T.shape, levels),
+            graph.weight(f"{name}.weight", kind, weight.T.shape, (part.view(kind) for part in levels)),
             graph.constant("one", np.float32(1)),
             graph.constant(f"{name}.scale", scales / np.float32(_LEVELS)),
             graph.constant("zero_point", np.uint8(_ZERO_POINT)),
@@ -250,7 +256,7 @@ class WeightOnly:
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """One MatMulNBits over newly quantized blocks."""
         scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
-        packed = (self.pack(weight[rows], scales[rows], name) for rows in _stripes(*weight.shape))
+        packed = in_order(lambda rows: self.pack(weight[rows], scales[rows], name), _stripes(*weight.shape))
         return _multiply(graph, x, packed, (scales, None), (*self.grid, weight.shape[1]), name)
 
     def fitted(self, stored: Blocks, kind: str) -> Blocks | None:
@@ -405,25 +411,45 @@ def quantize_blocks(weight: Matrix, block: int, importance: Matrix | None = None
     For each of several scales the weights are rounded, then the scale is fitted to the levels by least squares, and
     the scale that explains most of the block is kept: the search behind llama.cpp's k-quants (make_qx_quants).
     """
-    parts = _split(weight, block)
     channels = np.ones((1, weight.shape[1]), np.float32) if importance is None else importance[None]
     importances = _split(channels, block)
     importances = importances + np.float32(1e-6) * importances.max()
+    levels = np.empty((len(weight), *importances.shape[1:]), np.int8)
+    scales = np.empty(levels.shape[:2], np.float32)
+
+    def fill(rows: slice) -> None:
+        levels[rows], scales[rows] = _best_levels(_split(weight[rows], block), importances)
+
+    run_all(fill, _stripes(len(weight), weight.shape[1], _CACHED_BYTES))
+    return Blocks(levels, scales)
+
+
+def _best_levels(parts: Matrix, importances: Matrix) -> tuple[Matrix, Matrix]:
+    """Levels [rows, blocks, block] as floats, and scales [rows, blocks]; `importances` are [1, blocks, block]."""
     extreme = np.take_along_axis(parts, np.abs(parts).argmax(axis=2)[..., None], axis=2) / np.float32(_LOW)
     extreme[extreme == 0] = 1
-    weighted = parts * importances
-    levels, scales = np.zeros_like(parts), np.ones(parts.shape[:2], np.float32)
-    most = np.full(parts.shape[:2], -1.0)
+    weighted, rounded = parts * importances, np.empty_like(parts)
+    scales, most = np.ones(parts.shape[:2], np.float32), np.full(parts.shape[:2], -1, np.float32)
+    steps = np.full_like(extreme, np.inf)
     for stretch in _STRETCHES:
-        rounded = np.clip(np.rint(parts / (extreme * np.float32(stretch))), _LOW, _HIGH)
+        step = extreme * np.float32(stretch)
+        _round(parts, step, rounded)
         along = np.einsum("rbk,rbk->rb", weighted, rounded)
         length = np.maximum(np.einsum("rbk,rbk,obk->rb", rounded, rounded, importances), np.float32(1e-30))
-        better = along * along / length > most
-        levels[better] = rounded[better]
-        scales[better] = (along / length)[better]
-        most[better] = (along * along / length)[better]
+        explained = along * along / length
+        better = explained > most
+        np.copyto(steps[..., 0], step[..., 0], where=better)
+        np.copyto(scales, along / length, where=better)
+        np.copyto(most, explained, where=better)
     scales[scales == 0] = 1
-    return Blocks(levels.astype(np.int8), scales)
+    return _round(parts, steps, rounded), scales
+
+
+def _round(parts: Matrix, step: Matrix, out: Matrix) -> Matrix:
+    """Put the levels of `parts` into `out`."""
+    np.divide(parts, step, out=out)
+    np.rint(out, out=out)
+    return np.clip(out, _LOW, _HIGH, out=out)
 
 
 def _copy(graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
@@ -471,13 +497,23 @@ def as_halves(scales: Matrix, zeros: Matrix | None = None) -> tuple[Matrix, Matr
 
 def _split(rows: Matrix, block: int) -> Matrix:
     """[rows, inner] as [rows, blocks, block], the last block filled with zeros."""
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % block)))
+    missing = -rows.shape[1] % block
+    padded = np.pad(rows, ((0, 0), (0, missing))) if missing else rows
     return padded.reshape(len(rows), -1, block)
 
 
-def _quantized_stripes(weight: Matrix, scales: Matrix) -> Iterator[NDArray[np.int16]]:
-    for stripe in _transposed(weight):
-        yield np.clip(np.rint(stripe / scales), -_LEVELS, _LEVELS).astype(np.int16)
+def _quantized_columns(weight: Matrix, scales: Matrix, zero: int) -> Iterator[NDArray[np.uint8]]:
+    """Rows of the transpose as bytes, `zero` being the level of zero."""
+
+    def quantized(columns: slice) -> NDArray[np.uint8]:
+        levels = np.empty((columns.stop - columns.start, len(weight)), np.uint8)
+        for rows in _stripes(len(weight), len(levels), _CACHED_BYTES):
+            part = np.rint(weight[rows, columns] / scales[rows, None])
+            np.clip(part, -_LEVELS, _LEVELS, out=part)
+            levels[:, rows] = (part.astype(np.int16) + np.int16(zero)).astype(np.uint8).T
+        return levels
+
+    return in_order(quantized, _stripes(weight.shape[1], weight.shape[0]))
 
 
 def _transposed(weight: Matrix) -> Iterator[Matrix]:
@@ -486,9 +522,9 @@ def _transposed(weight: Matrix) -> Iterator[Matrix]:
         yield np.ascontiguousarray(weight[:, columns].T)
 
 
-def _stripes(length: int, width: int) -> Iterator[slice]:
-    """Cuts `length` rows of `width` floats into pieces that fit the working memory."""
-    step = max(1, _STRIPE_BYTES // (4 * width))
+def _stripes(length: int, width: int, size: int = 0) -> Iterator[slice]:
+    """Cuts `length` rows of `width` floats into pieces of `size` bytes; 0: what a thread takes at a time."""
+    step = max(1, (size or _STRIPE_BYTES) // (4 * width))
     for first in range(0, length, step):
         yield slice(first, min(first + step, length))
 

@@ -80,8 +80,12 @@ def _candidates(
     rows: Array, weight: Array, group: tuple[int, int], rules: Sequence[Rule]
 ) -> Iterator[tuple[str, Array]]:
     yield "none", np.ones(rows.shape[1], np.float32)
+    magnitudes = {
+        measure: [_share(_magnitude(measure, values), group) for values in (rows, weight)]
+        for measure in {measure for measure, _, _ in rules}
+    }
     for measure, of_rows, of_weight in rules:
-        x, w = (_share(_magnitude(measure, values), group) for values in (rows, weight))
+        x, w = magnitudes[measure]
         yield f"{measure} {of_rows}", _bounded(x**of_rows / w**of_weight)
 
 

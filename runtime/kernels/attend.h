@@ -42,11 +42,18 @@ static const float *read_keys(const Segment *segment, size_t first, size_t count
     return room;
 }
 
-/* The values are read later, a part of each at a time: have them fetched whole, in order. */
-static void fetch_values(const Segment *segment, size_t first, size_t count) {
-    const size_t bytes = segment->size * (segment->halves ? 2 : 4);
-    const char *from = (const char *)segment->value + first * bytes;
-    for (size_t at = 0; at < count * bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
+/* Memory is kept busy while there is something to compute: values are fetched while the keys of their chunk are read,
+   a part with each of the steps of a transposition, and the next chunk's keys while the values are read. */
+ALWAYS_INLINE void fetch_values(const Segment *segment, size_t key, size_t step) {
+    const size_t width = segment->halves ? 2 : 4;
+    const char *from = (const char *)segment->value + (key * segment->size + step * 64) * width;
+    for (size_t line = 0; line < width; line++) __builtin_prefetch(from + 64 * line, 0, 2);
+}
+
+ALWAYS_INLINE void fetch_next_keys(const Segment *segment, size_t key, size_t number, const int count) {
+    const size_t width = segment->halves ? 2 : 4;
+    const char *from = (const char *)segment->key + (CHUNK * (segment->size + number) + key * count) * width;
+    for (size_t line = 0; line < count * width; line += 64) __builtin_prefetch(from + line, 0, 2);
 }
 
 ALWAYS_INLINE void score(const int queries, const Segment *segment, size_t query, const float *table, size_t key) {
@@ -76,6 +83,7 @@ ALWAYS_INLINE void weigh(const int queries, const int vectors, const bool halves
         EACH(v, vectors) sums[at][v] = floats_of(0);
     for (size_t key = segment->first[query]; key < end; key++) {
         const uint8_t *from = (const uint8_t *)segment->value + (key * size + number) * (halves ? 2 : 4);
+        if (query == 0) fetch_next_keys(segment, key, number, vectors * LANES);
         Floats values[VALUE_VECTORS];
         EACH(v, vectors) values[v] = halves ? load_halves(from + 2 * v * LANES) : load_floats(from + 4 * v * LANES);
         EACH(at, queries) {
@@ -222,10 +230,12 @@ static void score_keys(const Segment *segment, size_t key) {
     _Alignas(64) float table[LARGEST_HEAD * KEYS], room[LARGEST_HEAD * KEYS];
     const size_t left = segment->keys - key, count = left < KEYS ? left : KEYS;
     const float *rows = read_keys(segment, key, count, room);
-    fetch_values(segment, key, count);
+    size_t steps = 0;
     for (size_t number = 0; number < segment->size; number += 8)
-        for (size_t at = 0; at < KEYS; at += 8)
+        for (size_t at = 0; at < KEYS; at += 8) {
+            fetch_values(segment, key, steps++);
             transpose_eight(rows + at * segment->size + number, segment->size, table + number * KEYS + at);
+        }
     for (size_t query = 0, step; query < segment->count; query += step) {
         step = next_step(segment->count - query);
         bool is_seen = false;
