@@ -87,15 +87,20 @@ class Statistics:
         """The accepted share of the drafted tokens; 0 when nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
+    @property
+    def host_seconds(self) -> float:
+        """Decoding time outside of the two sessions."""
+        return max(0.0, self.decode_seconds - self.draft_seconds - self.verify_seconds)
+
     def as_dict(self) -> dict[str, Any]:
-        """Every count and rate, ready for JSON; `host_seconds` is decoding time outside of the two sessions."""
+        """Every count and rate, ready for JSON."""
         counts = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return counts | {
             "decode_tokens_per_second": round(self.decode_tokens_per_second, 3),
             "time_to_first_token_ms": round(self.time_to_first_token_ms, 3),
             "tokens_per_round": round(self.tokens_per_round, 4),
             "acceptance_rate": round(self.acceptance_rate, 4),
-            "host_seconds": max(0.0, self.decode_seconds - self.draft_seconds - self.verify_seconds),
+            "host_seconds": self.host_seconds,
         }
 
 
