@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,13 +127,14 @@ class Weights:
         """Matrices below each other, if the format takes all of them as stored."""
         if self._blocked is None or not isinstance(self._checkpoint, BlockCheckpoint):
             return None
-        parts = [self._checkpoint.blocks(f"{name}.weight") for name in names]
-        fitted = [None if part is None else self._blocked.fitted(part, kind) for part in parts]
-        fitting = [part for part in fitted if part is not None]
-        if len(fitting) < len(parts):
-            self.lost_zeros |= any(part is not None and part.zeros is not None for part in parts)
+        checkpoint, fitted = self._checkpoint, partial(self._blocked.fitted, kind=kind)
+        samples = [checkpoint.sample(f"{name}.weight") for name in names]
+        if any(sample is None or fitted(sample) is None for sample in samples):
+            self.lost_zeros |= any(sample is not None and sample.zeros is not None for sample in samples)
             return None
-        self.copied.update(name for name, own, kept in zip(names, parts, fitted, strict=True) if own is kept)
+        parts = [blocks for name in names if (blocks := checkpoint.blocks(f"{name}.weight")) is not None]
+        fitting = [kept for part in parts if (kept := fitted(part)) is not None]
+        self.copied.update(name for name, own, kept in zip(names, parts, fitting, strict=True) if own is kept)
         self.has_blocks = True
         self.has_zeros |= any(part.zeros is not None for part in fitting)
         return [part.times(factor) for part in stack(fitting)]

@@ -86,8 +86,10 @@ class _DecoderBuilder:
 
     def _head(self, x: str) -> None:
         normed, _ = self.layers.norm(x, "", self.weights.final_norm(), "final_norm")
-        rows, stored = self.weights.head(), self.weights.head_blocks()
-        trimming = self.recipe.trimming
+        stored, trimming = self.weights.head_blocks(), self.recipe.trimming
+        # Only the shape of a head that is copied counts: it is the largest matrix.
+        shape = (self.architecture.vocabulary, self.architecture.hidden)
+        rows = np.broadcast_to(np.float32(0), shape) if stored is not None else self.weights.head()
         self.graph.output("logits", np.float32, [1, "logits_length", self.architecture.vocabulary])
         if trimming is None:
             self.layers.logits(normed, rows, self.recipe.format, "logits", stored)
@@ -95,7 +97,8 @@ class _DecoderBuilder:
         ids = trimming.ids()
         stored = [part.rows(ids) for part in stored] if stored is not None else None
         self.graph.output("trimmed_logits", np.float32, [1, "logits_length", trimming.size])
-        self.layers.logits(normed, rows[ids], self.recipe.format, "trimmed_logits", stored)
+        rows = rows if stored is not None else rows[ids]
+        self.layers.logits(normed, rows, self.recipe.format, "trimmed_logits", stored)
         pad_logits(self.graph, trimming, self.architecture.vocabulary)
 
 

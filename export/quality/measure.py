@@ -22,7 +22,7 @@ from specdec_onnx.models.progress import Progress
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.machine.costs import Curve, predicted_speedup
-from specdec_onnx.runtime.machine.footprint import predict
+from specdec_onnx.runtime.machine.footprint import PROGRAM, predict
 from specdec_onnx.runtime.model.decoder import Decoder
 from specdec_onnx.runtime.text.prompt import prompt_tokens
 
@@ -247,10 +247,12 @@ def _open_engine(folder: Path) -> tuple[Engine, list[list[int]]]:
 
 
 def memory(models: Sequence[ModelFolder]) -> dict[str, int]:
-    """Bytes that `models` take together, by context length up to what all of them reach."""
+    """Bytes that `models` and the program take together, by context length up to what all of them reach."""
     longest = min(model.context_length for model in models)
     contexts = sorted({min(context, longest) for context in _MEMORY_CONTEXTS})
-    return {str(context): sum(predict(model, context).total for model in models) for context in contexts}
+    return {
+        str(context): PROGRAM + sum(predict(model, context).total for model in models) for context in contexts
+    }
 
 
 def _speculation(

@@ -96,10 +96,10 @@ class CalibratedWeights(Weights):
 
     def final_norm(self) -> Array:
         """The final norm, with the head's scales in it."""
-        rows, self._smoothed_head = self._model.normed(self._x + self._residual), super().head()
         if self.head_blocks() is not None:
-            self.choices["head"] = _copied(self._smoothed_head.shape[1])
+            self.choices["head"] = _copied(self._architecture.hidden)
             return super().final_norm()
+        rows, self._smoothed_head = self._model.normed(self._x + self._residual), super().head()
         choice = best_smoothing(self._format, rows.reshape(-1, rows.shape[-1]), self._smoothed_head)
         self._smoothed_head *= self._note("head", choice)
         return super().final_norm() / choice.scales

@@ -1,7 +1,7 @@
 """How long a model's context can be and how much memory it takes, without loading the model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
@@ -20,6 +20,9 @@ _ACTIVATIONS = 16
 """Floats that a token of a prefill pass takes for each unit of hidden and intermediate width; measured."""
 
 _ARENA = 48 << 20
+PROGRAM = 200 << 20
+"""Python, ONNX Runtime and a tokenizer, before any model is loaded."""
+
 _LOGIT_ROWS = 34
 
 
@@ -51,9 +54,11 @@ def predict(model: ModelFolder, capacity: int) -> Footprint:
 
 
 def footprints(models: Mapping[str, ModelFolder], context: int | None = None) -> dict[str, Footprint]:
-    """What a target and its draft take, by role, for a `context` of the target as in `context_limit`."""
+    """What a target, with the program itself, and its draft take, by role, for a `context` as in `context_limit`."""
     tokens = context_limit(models["target"], context)
-    return {role: predict(model, cache_rows(model, tokens)) for role, model in models.items()}
+    needs = {role: predict(model, cache_rows(model, tokens)) for role, model in models.items()}
+    own = needs["target"]
+    return needs | {"target": replace(own, working=own.working + PROGRAM)}
 
 
 def cache_rows(model: ModelFolder, context: int) -> int:

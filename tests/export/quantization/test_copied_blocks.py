@@ -16,6 +16,7 @@ from support.reference import reference_logits
 from support.tiny import TinyCheckpoint, export_model, tiny_checkpoint
 
 from specdec_onnx.export.checkpoint import BlockCheckpoint, open_checkpoint
+from specdec_onnx.export.checkpoint.gguf import GgufCheckpoint
 from specdec_onnx.export.checkpoint.gguf_file import BLOCKED, read_blocks
 from specdec_onnx.export.graph.builder import Graph, TensorFile
 from specdec_onnx.export.pipeline import export_pair
@@ -246,6 +247,27 @@ def test_the_default_format_is_mixed_where_our_kernels_run(
 ) -> None:
     monkeypatch.setenv("SPECDEC_KERNELS", setting)
     assert Options().target().format.name == format
+
+
+def test_of_a_copied_head_no_floats_are_read_and_of_a_rounded_one_no_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the largest matrix: holding it twice decides how much memory an export takes."""
+    read: dict[str, list[str]] = {"tensor": [], "blocks": []}
+    for kind, names in read.items():
+        method = getattr(GgufCheckpoint, kind)
+        monkeypatch.setattr(
+            GgufCheckpoint,
+            kind,
+            lambda self, name, names=names, method=method: names.append(name) or method(self, name),
+        )
+    tiny = tiny_checkpoint("llama", tie_word_embeddings=False)
+    file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_0, kinds={"output.weight": Kind.Q8_0})
+    export_model(file, tmp_path / "copied", format="gguf")
+    assert ("lm_head.weight" in read["tensor"], "lm_head.weight" in read["blocks"]) == (False, True)
+    read["blocks"].clear()
+    export_model(file, tmp_path / "rounded", format="mixed")
+    assert ("lm_head.weight" in read["tensor"], "lm_head.weight" in read["blocks"]) == (True, False)
 
 
 def test_a_block_without_steps_is_its_offset() -> None:
