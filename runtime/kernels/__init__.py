@@ -1,4 +1,4 @@
-"""Our own CPU kernels, for products with 4- and 8-bit weights and for attention: whether they are available, and which run."""
+"""Our own CPU kernels for quantized products and attention: whether they are available, and which ones run."""
 
 import ctypes
 import os
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -15,6 +16,7 @@ SETTING = "SPECDEC_KERNELS"
 """The environment variable that selects them: `auto`, `off`, or the name of an instruction set."""
 
 INSTRUCTION_SETS = ("scalar", "avx2", "avxvnni", "avx512vnni", "neon", "neon-i8mm")
+_REGISTERING = Lock()
 _FOLDER = Path(__file__).parent
 _STEM, _SUFFIXES, _ABSENT = "specdec_kernels", (".so", ".dylib", ".dll"), "absent.txt"
 
@@ -41,14 +43,15 @@ class Kernels:
 
     @property
     def has_attention(self) -> bool:
-        """Whether attention is ours: then each row of a pass is the same in any company."""
+        """Whether nodes for attention, if a model has any, are ours: each row is the same in any company then."""
         return bool(self.name) and not self.attention
 
     def register(self, options: Any) -> None:
         """Make sessions that are opened with `options` use these kernels."""
         if self.library is not None and self.name:
-            _load(self.library).specdec_kernels_choose(self.name.encode(), self.has_attention)
-            options.register_custom_ops_library(str(self.library))
+            with _REGISTERING:  # two models may be opened at once, with and without our attention
+                _load(self.library).specdec_kernels_choose(self.name.encode(), self.has_attention)
+                options.register_custom_ops_library(str(self.library))
 
     def open(self, opener: Callable[[Any], Any], options: Callable[[], Any]) -> tuple[Any, "Kernels"]:
         """A session by `opener`, and the kernels it uses.

@@ -179,24 +179,7 @@ ALWAYS_INLINE GroupOfFloats load_group(const float *from) {
     return group;
 }
 
-ALWAYS_INLINE float largest(GroupOfFloats group) {
-    EACH(step, 4) {
-        const GroupOfFloats other = step == 0   ? SHIFTED(group, 8)
-                                    : step == 1 ? SHIFTED(group, 4)
-                                    : step == 2 ? SHIFTED(group, 2)
-                                                : SHIFTED(group, 1);
-        group = choose(other > group, other, group);
-    }
-    return group[0];
-}
-
-ALWAYS_INLINE float total_of(GroupOfFloats group) {
-    group += SHIFTED(group, 8);
-    group += SHIFTED(group, 4);
-    group += SHIFTED(group, 2);
-    group += SHIFTED(group, 1);
-    return group[0];
-}
+ALWAYS_INLINE GroupOfFloats largest(GroupOfFloats a, GroupOfFloats b) { return choose(b > a, b, a); }
 
 /* Scores become weights; peak and sum of one query. */
 static void soften(const Segment *segment, size_t query) {
@@ -211,10 +194,11 @@ static void soften(const Segment *segment, size_t query) {
         if (segment->softcap > 0) score = cap_softly(score, segment->softcap);
         const GroupOfInts key = lanes + (int32_t)at;
         score = choose((key >= first) & (key < end), score, lowest);
-        peak = choose(score > peak, score, peak);
+        peak = largest(peak, score);
         memcpy(scores_of + at, &score, sizeof score);
     }
-    const float top = largest(peak);
+    COMBINE(largest, peak);
+    const float top = peak[0];
     for (size_t at = begin; at < (size_t)end; at += GROUP) {
         const GroupOfInts key = lanes + (int32_t)at;
         const GroupOfFloats weight = exponential(load_group(scores_of + at) - top);
@@ -223,7 +207,8 @@ static void soften(const Segment *segment, size_t query) {
         memcpy(scores_of + at, &own, sizeof own);
     }
     segment->peaks[query] = top;
-    segment->sums[query] = total_of(sum);
+    COMBINE(SUM_OF, sum);
+    segment->sums[query] = sum[0];
 }
 
 static void score_keys(const Segment *segment, size_t key) {

@@ -45,6 +45,14 @@ typedef struct {
     int numbers, cache;
 } TypedOp;
 
+static bool is_known_size(int64_t size) { return size > 0 && size % HEAD_UNIT == 0 && size <= LARGEST_HEAD; }
+
+/* Where the graph leaves the cache's last dimension open, the part of a head that is rotated tells: mostly all of it. */
+static int64_t size_of_head(const OrtKernelInfo *info) {
+    const int64_t stated = stated_width(info, PAST_KEY);
+    return stated ? stated : 2 * stated_width(info, COSINES);
+}
+
 static OrtStatus *read_attributes(const OrtKernelInfo *info, Kernel *kernel) {
     const int64_t heads = attribute(info, "num_heads", 0), kv_heads = attribute(info, "kv_num_heads", 0);
     const int64_t window = attribute(info, "local_window_size", -1);
@@ -54,6 +62,7 @@ static OrtStatus *read_attributes(const OrtKernelInfo *info, Kernel *kernel) {
     for (size_t at = FIRST_UNKNOWN; at < INPUTS; at++)
         if (has_input(info, at)) return refuse("attention: no quantized cache, norms or ragged batches");
     if (has_input(info, BIAS)) return refuse("attention: no bias");
+    if (!is_known_size(size_of_head(info))) return refuse("attention: only heads of 16, 32, 48 and so on up to 256");
     kernel->heads = (size_t)heads;
     kernel->kv_heads = (size_t)kv_heads;
     kernel->window = window > 0 ? (size_t)window : 0;
@@ -226,6 +235,8 @@ static void merge_row(void *memory, size_t at) {
 }
 
 /* Many rows: a tile of them over all chunks, merged on the way. */
+static size_t count_row_tiles(const Call *call) { return (call->rows + TILE_ROWS - 1) / TILE_ROWS; }
+
 static size_t tile_numbers(const Call *call) {
     const size_t count = TILE_ROWS * call->group;
     return part_numbers(call, count) + count * call->size;
@@ -233,7 +244,7 @@ static size_t tile_numbers(const Call *call) {
 
 static void attend_tile(void *memory, size_t at) {
     const Call *call = memory;
-    const size_t tiles = (call->rows + TILE_ROWS - 1) / TILE_ROWS, kv = at / tiles, first = at % tiles * TILE_ROWS;
+    const size_t tiles = count_row_tiles(call), kv = at / tiles, first = at % tiles * TILE_ROWS;
     const size_t rows = call->rows - first < TILE_ROWS ? call->rows - first : TILE_ROWS, count = rows * call->group;
     float *room = call->parts + at * tile_numbers(call), *out = room + part_numbers(call, count);
     Attended *seen = (Attended *)call->rooms + at * TILE_ROWS * call->group;
@@ -263,8 +274,7 @@ static OrtStatus *run_call(Call *call, OrtKernelContext *context) {
     const bool is_small = numbers * call->total < SMALL;
     TRY(run_parts(call, context, place_row, call->rows, numbers < ROW_NUMBERS));
     if (call->rows > SPLIT_ROWS)
-        return run_parts(call, context, attend_tile, kernel->kv_heads * ((call->rows + TILE_ROWS - 1) / TILE_ROWS),
-                         is_small);
+        return run_parts(call, context, attend_tile, kernel->kv_heads * count_row_tiles(call), is_small);
     TRY(run_parts(call, context, attend_chunk, kernel->kv_heads * call->chunks, is_small));
     return run_parts(call, context, merge_row, kernel->kv_heads * call->rows, numbers * call->chunks < ROW_NUMBERS);
 }
@@ -275,7 +285,7 @@ static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
 static OrtStatus *run_in_scratch(Call *call, OrtKernelContext *context) {
     const Kernel *kernel = call->kernel;
     const bool split = call->rows <= SPLIT_ROWS;
-    const size_t tiles = kernel->kv_heads * ((call->rows + TILE_ROWS - 1) / TILE_ROWS);
+    const size_t tiles = kernel->kv_heads * count_row_tiles(call);
     const size_t queries = padded(call->rows * kernel->heads * call->size * sizeof(float));
     const size_t numbers = split ? kernel->kv_heads * call->chunks * part_numbers(call, call->rows * call->group)
                                  : tiles * tile_numbers(call);
@@ -313,8 +323,8 @@ static OrtStatus *read_rows(OrtKernelContext *context, Call *call) {
     call->rows = (size_t)query.dimensions[1];
     call->size = width / heads;
     call->group = kernel->heads / kernel->kv_heads;
-    if (width % heads || call->size % HEAD_UNIT || call->size == 0 || call->size > LARGEST_HEAD)
-        return wrong("GroupQueryAttention: the size of a head is not a multiple of 16, or too large");
+    if (width % heads || !is_known_size((int64_t)call->size))
+        return wrong("GroupQueryAttention: the rows have another width than the heads");
     const size_t own = call->rows * kernel->kv_heads * call->size, item = call->is_half ? 2 : 4;
     if (key.data && (count_elements(&key) != own || !value.data || count_elements(&value) != own))
         return wrong("GroupQueryAttention: keys or values have another shape");
@@ -441,15 +451,11 @@ static int get_output_characteristic(const OrtCustomOp *op, size_t at) {
     return (void)op, at == OUTPUT ? ORT_REQUIRED : ORT_OPTIONAL;
 }
 
-#define TYPED_OP(number_type, cache_type, compute_them)                                                               \
-    {{.version = ORT_OP_VERSION, .get_name = get_name, .get_execution_provider = get_execution_provider,              \
-      .get_input_type = get_input_type, .get_input_count = get_input_count, .get_output_type = get_output_type,       \
-      .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,                                         \
-      .get_input_characteristic = get_input_characteristic, .get_output_characteristic = get_output_characteristic,   \
-      .get_input_memory_type = in_common_memory, .get_variadic_input_least = one,                                     \
-      .get_variadic_input_homogeneity = one, .get_variadic_output_least = one,                                        \
-      .get_variadic_output_homogeneity = one, .create_kernel = create_kernel, .compute = compute_them,                \
-      .get_start_version = one},                                                                                      \
+#define TYPED_OP(number_type, cache_type, compute_them)                                                              \
+    {{COMMON_ANSWERS, .get_name = get_name, .get_input_type = get_input_type, .get_input_count = get_input_count,    \
+      .get_output_type = get_output_type, .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,    \
+      .get_input_characteristic = get_input_characteristic, .get_output_characteristic = get_output_characteristic,  \
+      .create_kernel = create_kernel, .compute = compute_them},                                                      \
      number_type, cache_type}
 
 static const TypedOp ops[] = {

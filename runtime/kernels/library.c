@@ -99,6 +99,26 @@ bool has_input(const OrtKernelInfo *info, size_t at) {
     return !failed && at < count && size > 1;
 }
 
+static OrtStatus *read_width(const OrtTypeInfo *type, int64_t *width) {
+    const OrtTensorTypeAndShapeInfo *info = NULL; /* belongs to `type` */
+    Tensor tensor;
+    TRY(ort.CastTypeInfoToTensorInfo(type, &info));
+    if (!info) return NULL;
+    TRY(read_shape(info, &tensor));
+    if (tensor.rank && tensor.dimensions[tensor.rank - 1] > 0) *width = tensor.dimensions[tensor.rank - 1];
+    return NULL;
+}
+
+int64_t stated_width(const OrtKernelInfo *info, size_t at) {
+    OrtTypeInfo *type = NULL;
+    int64_t width = 0;
+    OrtStatus *failed = has_input(info, at) ? ort.KernelInfo_GetInputTypeInfo(info, at, &type) : NULL;
+    if (!failed && type) failed = read_width(type, &width);
+    if (failed) ort.ReleaseStatus(failed);
+    if (type) ort.ReleaseTypeInfo(type);
+    return width;
+}
+
 const char *get_execution_provider(const OrtCustomOp *op) { return (void)op, "CPUExecutionProvider"; }
 int required(const OrtCustomOp *op, size_t at) { return (void)op, (void)at, ORT_REQUIRED; }
 int in_common_memory(const OrtCustomOp *op, size_t at) { return (void)op, (void)at, 0; }

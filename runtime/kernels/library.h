@@ -42,11 +42,19 @@ float float_attribute(const OrtKernelInfo *info, const char *name, float otherwi
 /* Whether the node has input `at`: an optional one that is left out has no name. */
 bool has_input(const OrtKernelInfo *info, size_t at);
 
+/* The last dimension of input `at` as the graph states it; 0 where it leaves it open. */
+int64_t stated_width(const OrtKernelInfo *info, size_t at);
+
 /* What every operator of ours answers alike. */
 const char *get_execution_provider(const OrtCustomOp *op);
 int required(const OrtCustomOp *op, size_t at);
 int in_common_memory(const OrtCustomOp *op, size_t at);
 int one(const OrtCustomOp *op);
+#define COMMON_ANSWERS                                                                                          \
+    .version = ORT_OP_VERSION, .get_execution_provider = get_execution_provider,                               \
+    .get_input_memory_type = in_common_memory, .get_variadic_input_least = one,                                \
+    .get_variadic_input_homogeneity = one, .get_variadic_output_least = one,                                   \
+    .get_variadic_output_homogeneity = one, .get_start_version = one
 
 /* The operators of each kind, one for each combination of types. */
 size_t count_product_ops(void);

@@ -213,14 +213,10 @@ static int get_input_type(const OrtCustomOp *op, size_t at) {
 static int get_output_type(const OrtCustomOp *op, size_t at) { return (void)at, ((const TypedOp *)op)->numbers; }
 
 #define TYPED_OP(number_type, zero_type)                                                                             \
-    {{.version = ORT_OP_VERSION, .get_name = get_name, .get_execution_provider = get_execution_provider,             \
-      .get_input_type = get_input_type, .get_input_count = get_input_count, .get_output_type = get_output_type,      \
-      .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,                                        \
+    {{COMMON_ANSWERS, .get_name = get_name, .get_input_type = get_input_type, .get_input_count = get_input_count,    \
+      .get_output_type = get_output_type, .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,    \
       .get_input_characteristic = get_input_characteristic, .get_output_characteristic = required,                   \
-      .get_input_memory_type = in_common_memory, .get_variadic_input_least = one,                               \
-      .get_variadic_input_homogeneity = one, .get_variadic_output_least = one,                                       \
-      .get_variadic_output_homogeneity = one, .create_kernel = create_kernel, .compute = compute,                    \
-      .get_start_version = one},                                                                                     \
+      .create_kernel = create_kernel, .compute = compute},                                                           \
      number_type, zero_type}
 
 static const TypedOp ops[] = {

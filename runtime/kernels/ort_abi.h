@@ -15,6 +15,7 @@ typedef struct OrtKernelInfo OrtKernelInfo;
 typedef struct OrtKernelContext OrtKernelContext;
 typedef struct OrtSessionOptions OrtSessionOptions;
 typedef struct OrtCustomOpDomain OrtCustomOpDomain;
+typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 
 /* The table: functions, one after the other. */
@@ -64,6 +65,7 @@ typedef struct OrtCustomOp {
     FUNCTION(27, CustomOpDomain_Add, OrtStatus *, (OrtCustomOpDomain *, const OrtCustomOp *))                          \
     FUNCTION(28, AddCustomOpDomain, OrtStatus *, (OrtSessionOptions *, OrtCustomOpDomain *))                           \
     FUNCTION(51, GetTensorMutableData, OrtStatus *, (OrtValue *, void **))                                             \
+    FUNCTION(55, CastTypeInfoToTensorInfo, OrtStatus *, (const OrtTypeInfo *, const OrtTensorTypeAndShapeInfo **))     \
     FUNCTION(60, GetTensorElementType, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int *))                        \
     FUNCTION(61, GetDimensionsCount, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, size_t *))                       \
     FUNCTION(62, GetDimensions, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int64_t *, size_t))                   \
@@ -76,10 +78,12 @@ typedef struct OrtCustomOp {
     FUNCTION(91, KernelContext_GetOutput, OrtStatus *,                                                                 \
              (OrtKernelContext *, size_t, const int64_t *, size_t, OrtValue **))                                       \
     FUNCTION(93, ReleaseStatus, void, (OrtStatus *))                                                                   \
+    FUNCTION(98, ReleaseTypeInfo, void, (OrtTypeInfo *))                                                               \
     FUNCTION(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo *))                                   \
     FUNCTION(132, ReleaseAllocator, void, (OrtAllocator *))                                                            \
     FUNCTION(230, KernelInfo_GetInputCount, OrtStatus *, (const OrtKernelInfo *, size_t *))                            \
     FUNCTION(232, KernelInfo_GetInputName, OrtStatus *, (const OrtKernelInfo *, size_t, char *, size_t *))             \
+    FUNCTION(234, KernelInfo_GetInputTypeInfo, OrtStatus *, (const OrtKernelInfo *, size_t, OrtTypeInfo **))           \
     FUNCTION(249, KernelInfoGetConstantInput_tensor, OrtStatus *,                                                      \
              (const OrtKernelInfo *, size_t, int *, const OrtValue **))                                                \
     FUNCTION(274, KernelContext_ParallelFor, OrtStatus *,                                                              \

@@ -127,6 +127,16 @@ ALWAYS_INLINE GroupOfInts larger(GroupOfInts a, GroupOfInts b) {
                             (11 + distance) % 16, (12 + distance) % 16, (13 + distance) % 16, (14 + distance) % 16,  \
                             (15 + distance) % 16)
 
+/* Combines all lanes of `group` into each of them: sixteen with eight, four, two and one lanes away. */
+#define COMBINE(combine, group)                      \
+    do {                                             \
+        (group) = combine(group, SHIFTED(group, 8)); \
+        (group) = combine(group, SHIFTED(group, 4)); \
+        (group) = combine(group, SHIFTED(group, 2)); \
+        (group) = combine(group, SHIFTED(group, 1)); \
+    } while (0)
+#define SUM_OF(a, b) ((a) + (b))
+
 /* Rounds a block to int8; returns the sum. Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits
    of the float. */
 ALWAYS_INLINE int32_t round_block(const float *from, size_t block, float inverse, int8_t *to) {
@@ -138,10 +148,7 @@ ALWAYS_INLINE int32_t round_block(const float *from, size_t block, float inverse
         total += level;
         memcpy(to + at, &bytes, sizeof bytes);
     }
-    total += SHIFTED(total, 8);
-    total += SHIFTED(total, 4);
-    total += SHIFTED(total, 2);
-    total += SHIFTED(total, 1);
+    COMBINE(SUM_OF, total);
     return total[0];
 }
 
@@ -149,10 +156,7 @@ ALWAYS_INLINE int32_t round_block(const float *from, size_t block, float inverse
 ALWAYS_INLINE int32_t peak_bits(const float *from, size_t block) {
     GroupOfInts peak = {0};
     for (size_t at = 0; at < block; at += GROUP) peak = larger(load_bits(from + at) & 0x7fffffff, peak);
-    peak = larger(peak, SHIFTED(peak, 8));
-    peak = larger(peak, SHIFTED(peak, 4));
-    peak = larger(peak, SHIFTED(peak, 2));
-    peak = larger(peak, SHIFTED(peak, 1));
+    COMBINE(larger, peak);
     return peak[0];
 }
 

@@ -178,7 +178,7 @@ class Decoder:
         _check_attention(signature, device)
         decoder = cls(session, signature, capacity, exact, device)
         decoder.kernels = kernels
-        if kernels.has_attention and device.name == "cpu":
+        if kernels.has_attention and signature.shares_buffer:
             decoder.padding = NO_PADDING
         return decoder
 

@@ -61,8 +61,9 @@ class Attention:
     def expected(self, rows: Sequence[Array]) -> Array:
         """The results of all rows of a text from its start, float64 [count, heads * size]."""
         count = len(rows[0])
-        tables = {name: table.astype(np.float64) for name, table in self.tables().items()}
-        queries, keys = (self._rotated(self._heads(values), tables) for values in rows[:2])
+        # As in the kernel, so that a cache of halves rounds the same numbers.
+        tables = {name: table.astype(np.float32) for name, table in self.tables().items()}
+        queries, keys = (self._rotated(self._heads(part), tables).astype(np.float64) for part in rows[:2])
         values = self._heads(rows[2])
         keys, values = (part.astype(self.cache_kind).astype(np.float64) for part in (keys, values))
         results = np.empty((count, self.heads, self.size))
@@ -73,12 +74,12 @@ class Attention:
             distance = np.arange(count)[:, None] - np.arange(count)
             hidden = (distance < 0) | ((distance >= self.window) if self.window else False)
             weights = np.exp(np.where(hidden, -np.inf, scores))
-            total = weights.sum(axis=1) + (np.exp(tables["sinks"][head]) if self.sinks else 0)
+            total = weights.sum(axis=1) + (np.exp(np.float64(tables["sinks"][head])) if self.sinks else 0)
             results[:, head] = weights @ values[:, head // self.group] / total[:, None]
         return results.reshape(count, -1)
 
     def _heads(self, rows: Array) -> Array:
-        return rows.astype(np.float64).reshape(len(rows), -1, self.size)
+        return rows.astype(np.float32).reshape(len(rows), -1, self.size)
 
     def _rotated(self, heads: Array, tables: dict[str, Array]) -> Array:
         turned, half = heads.copy(), self.rotation
@@ -91,10 +92,15 @@ class Attention:
         turned[second] = heads[second] * cosine + heads[first] * sine
         return turned
 
-    def model(self, extra: Sequence[str] = (), **more: Any) -> bytes:
-        """The model as bytes; `extra` are names of further inputs of the node, from the 10th on."""
+    def model(self, extra: Sequence[str] = (), stated: bool = True, **more: Any) -> bytes:
+        """The model as bytes; `extra` are names of further inputs of the node, from the 10th on.
+
+        Unless the size of a head is `stated`, the cache has a name on its last axis, as GenAI's builder writes it.
+        """
         own, cache = KINDS[self.kind], KINDS[self.cache_kind]
-        past, present = ([1, self.kv_heads, length, self.size] for length in ("past", "present"))
+        past, present = (
+            [1, self.kv_heads, length, self.size if stated else "width"] for length in ("past", "present")
+        )
         inputs = [
             helper.make_tensor_value_info("query", own, [1, "rows", "width"]),
             *(

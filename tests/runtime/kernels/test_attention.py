@@ -2,6 +2,8 @@
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime import kernels as front
 from specdec_onnx.runtime.kernels import Kernels, kernels, usable_sets
 from specdec_onnx.runtime.machine.self_test import settle_padding
+from specdec_onnx.runtime.model import decoder as decoder_module
 from specdec_onnx.runtime.model.decoder import NO_PADDING, Decoder
 
 SETS = usable_sets()
@@ -174,12 +177,37 @@ def test_attention_that_is_not_taken_is_onnx_runtimes(
     assert f"attention is ONNX Runtime's: attention: {'no bias' if extra else 'only'}" in str(used)
 
 
-@pytest.mark.parametrize("size", [8, 272])
-def test_a_head_of_another_size_is_an_error_of_that_run(size: int) -> None:
-    attention = Attention(size=size, rotation=4)
-    session, _ = open_with(kernels(), attention.model())
-    with pytest.raises(Exception, match="size of a head"):
-        Text(session, attention).read(attention.rows(3))
+@pytest.mark.parametrize(
+    ("size", "rotation", "stated"), [(272, 8, True), (512, 256, True), (512, 256, False)]
+)
+def test_larger_heads_run_on_onnx_runtime(size: int, rotation: int, stated: bool) -> None:
+    attention = Attention(size=size, rotation=rotation)
+    session, used = open_with(kernels(), attention.model(stated=stated))
+    assert used.name == kernels().name and "only heads of" in used.attention
+    rows = attention.rows(9)
+    np.testing.assert_allclose(Text(session, attention).read(rows), attention.expected(rows), atol=1e-4)
+
+
+def test_a_graph_may_leave_the_size_of_a_head_open() -> None:
+    attention = Attention(size=64, rotation=32)
+    session, used = open_with(kernels(), attention.model(stated=False))
+    rows = attention.rows(9)
+    assert used.has_attention
+    np.testing.assert_array_equal(
+        Text(session, attention).read(rows), Text(opened(kernels(), attention), attention).read(rows)
+    )
+
+
+def test_two_models_may_be_opened_at_once_one_of_them_without_our_attention() -> None:
+    models = [Attention(), Attention(size=272, rotation=8)]
+    with ThreadPoolExecutor(8) as pool:
+        used = list(pool.map(lambda each: open_with(kernels(), each.model()), models * 40))
+    for (session, found), attention in zip(used, models * 40, strict=True):
+        assert found.has_attention == (attention.size == 32)
+        if found.has_attention:  # ONNX Runtime's rows would differ in their last bits
+            rows = attention.rows(70)
+            alone, together = Text(session, attention), Text(session, attention).read(rows)
+            np.testing.assert_array_equal(in_passes(alone, rows, *[1] * 69), together)
 
 
 def test_a_text_that_is_longer_than_its_cache_is_an_error_of_that_run() -> None:
@@ -197,3 +225,16 @@ def test_where_attention_is_ours_a_step_is_one_row(tmp_path: Path, monkeypatch: 
     assert settle_padding(decoder).bit_identical and decoder.padding == NO_PADDING
     monkeypatch.setenv(front.SETTING, "off")
     assert Decoder.open(model, capacity=300, exact=True).padding != NO_PADDING
+
+
+def test_a_graph_without_that_operator_is_padded_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it was rejected, but its attention is not ours either."""
+    read = decoder_module.read_signature
+    monkeypatch.setattr(
+        decoder_module, "read_signature", lambda *args: replace(read(*args), shares_buffer=False)
+    )
+    model = open_model(export_tiny(tmp_path / "m", format="int4"))
+    decoder = Decoder.open(model, capacity=300, exact=True)
+    assert decoder.kernels.has_attention and decoder.padding != NO_PADDING
