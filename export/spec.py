@@ -74,10 +74,8 @@ class Options:
 
     def target(self) -> ModelSpec:
         """The target's spec; SpecdecError for an unknown format."""
-        auto, measured = (
-            self.target_format == "auto",
-            _CANDIDATES if kernels().name else _CANDIDATES_WITHOUT_KERNELS,
-        )
+        auto = self.target_format == "auto"
+        measured = _CANDIDATES if kernels().name else _CANDIDATES_WITHOUT_KERNELS
         names = measured if auto else [self.target_format or measured[0]]
         formats = [parse_format(name, _TARGET_BLOCK) for name in names]
         candidates = tuple(formats) if auto else ()

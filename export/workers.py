@@ -1,11 +1,12 @@
 """Work for all cores: numpy lets go of Python's lock in large operations, so threads are enough."""
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from specdec_onnx.models.system import own_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -16,17 +17,12 @@ _AHEAD = 2
 _inside = threading.local()
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """What `function` makes of each item, in the order of the items, computed by one thread a core.
 
     Inside such a thread it is a plain loop. If the caller stops early, what has not begun is dropped.
     """
-    workers = 1 if getattr(_inside, "pool", False) else cores()
+    workers = 1 if getattr(_inside, "pool", False) else len(own_cores())
     if workers == 1:
         yield from map(function, items)
         return

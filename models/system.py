@@ -98,6 +98,11 @@ def available_memory() -> int | None:
     return free if room is None or free is None else min(free, room)
 
 
+def own_cores() -> set[int]:
+    """The logical cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
 def peak_memory() -> int | None:
     """The most bytes that this process has held, mapped weights included; None where the system does not tell.
 

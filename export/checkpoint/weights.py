@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,9 @@ class Weights:
         """Layer `index`, read now and not kept here."""
         architecture, prefix = self._architecture, f"model.layers.{index}."
         family, residual = architecture.family, architecture.scales.residual
-        qkv, gates = ([f"{prefix}{name}" for name in names] for names in (_qkv(family), _gate_up(family)))
-        output, down = [f"{prefix}self_attn.o_proj"], [f"{prefix}mlp.down_proj"]
+        qkv, output, gates, down = (
+            [f"{prefix}{name}" for name in names] for names in _linears(family).values()
+        )
         norms = {position: self._norm(f"{prefix}{name}.weight") for position, name in family.norms.items()}
         heads = bool(family.qk_norm)
         return Layer(
@@ -127,30 +128,38 @@ class Weights:
         """Matrices below each other, if the format takes all of them as stored."""
         if self._blocked is None or not isinstance(self._checkpoint, BlockCheckpoint):
             return None
-        checkpoint, fitted = self._checkpoint, partial(self._blocked.fitted, kind=kind)
-        samples = [checkpoint.sample(f"{name}.weight") for name in names]
-        if any(sample is None or fitted(sample) is None for sample in samples):
+        checkpoint, format = self._checkpoint, self._blocked
+        if not self._takes(kind, names):
+            samples = [checkpoint.sample(f"{name}.weight") for name in names]
             self.lost_zeros |= any(sample is not None and sample.zeros is not None for sample in samples)
             return None
         parts = [blocks for name in names if (blocks := checkpoint.blocks(f"{name}.weight")) is not None]
-        fitting = [kept for part in parts if (kept := fitted(part)) is not None]
+        fitting = [kept for part in parts if (kept := format.fitted(part, kind)) is not None]
         self.copied.update(name for name, own, kept in zip(names, parts, fitting, strict=True) if own is kept)
         self.has_blocks = True
         self.has_zeros |= any(part.zeros is not None for part in fitting)
         return [part.times(factor) for part in stack(fitting)]
 
-    @cached_property
-    def all_stored(self) -> bool:
-        """Whether the format takes every matrix as stored."""
+    def _takes(self, kind: str, names: Sequence[str]) -> bool:
+        """Whether the format takes all of these matrices as stored; one row of each tells."""
         checkpoint, format = self._checkpoint, self._blocked
         if format is None or not isinstance(checkpoint, BlockCheckpoint):
             return False
-        shapes = expected_shapes(self._architecture)
-        matrices = [name for name, shape in shapes.items() if len(shape) == 2 and name != EMBEDDING]
-        samples = {name: checkpoint.sample(name) for name in (*matrices, self._head)}
-        return all(
-            sample is not None and format.fitted(sample, _kind(name)) is not None
-            for name, sample in samples.items()
+        samples = [checkpoint.sample(f"{name}.weight") for name in names]
+        return all(sample is not None and format.fitted(sample, kind) is not None for sample in samples)
+
+    @cached_property
+    def copies_head(self) -> bool:
+        """Whether the format takes the head as stored."""
+        return self._takes("head", [self._head.removesuffix(".weight")])
+
+    @cached_property
+    def all_stored(self) -> bool:
+        """Whether the format takes every matrix as stored."""
+        return self.copies_head and all(
+            self._takes(kind, [f"model.layers.{index}.{name}" for name in names])
+            for index in range(self._architecture.layers)
+            for kind, names in _linears(self._architecture.family).items()
         )
 
     def _norm(self, name: str) -> Array:
@@ -206,25 +215,18 @@ def _layer_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     return shapes | {f"{name}.bias": (rows,) for name, (rows, _, biased) in linears.items() if biased}
 
 
+def _linears(family: Family) -> dict[str, Sequence[str]]:
+    """The matrices of a layer by what `Layer` calls them, as the parts that a checkpoint stores."""
+    output, down = ["self_attn.o_proj"], ["mlp.down_proj"]
+    return {"qkv": _qkv(family), "output": output, "gate_up": _gate_up(family), "down": down}
+
+
 def _qkv(family: Family) -> Sequence[str]:
     return ["self_attn.qkv_proj"] if family.fused else [f"self_attn.{name}_proj" for name in "qkv"]
 
 
 def _gate_up(family: Family) -> Sequence[str]:
     return ["mlp.gate_up_proj"] if family.fused else [f"mlp.{name}_proj" for name in ("gate", "up")]
-
-
-def _kind(name: str) -> str:
-    """What `Layer` calls the matrix of which a tensor is a part; `head` for all outside the layers."""
-    projection = name.removesuffix(".weight").rpartition(".")[2]
-    kinds = {
-        "o_proj": "output",
-        "down_proj": "down",
-        "gate_proj": "gate_up",
-        "up_proj": "gate_up",
-        "gate_up_proj": "gate_up",
-    }
-    return kinds.get(projection, "qkv") if "layers." in name else "head"
 
 
 def _head_norms(architecture: Architecture) -> dict[str, tuple[int, ...]]:

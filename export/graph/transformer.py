@@ -87,9 +87,9 @@ class _DecoderBuilder:
     def _head(self, x: str) -> None:
         normed, _ = self.layers.norm(x, "", self.weights.final_norm(), "final_norm")
         stored, trimming = self.weights.head_blocks(), self.recipe.trimming
-        # Only the shape of a head that is copied counts: it is the largest matrix.
+        # The largest matrix: of one that is copied, only the shape is needed.
         shape = (self.architecture.vocabulary, self.architecture.hidden)
-        rows = np.broadcast_to(np.float32(0), shape) if stored is not None else self.weights.head()
+        rows = self.weights.head() if stored is None else np.broadcast_to(np.float32(0), shape)
         self.graph.output("logits", np.float32, [1, "logits_length", self.architecture.vocabulary])
         if trimming is None:
             self.layers.logits(normed, rows, self.recipe.format, "logits", stored)

@@ -96,7 +96,7 @@ class CalibratedWeights(Weights):
 
     def final_norm(self) -> Array:
         """The final norm, with the head's scales in it."""
-        if self.head_blocks() is not None:
+        if self.copies_head:
             self.choices["head"] = _copied(self._architecture.hidden)
             return super().final_norm()
         rows, self._smoothed_head = self._model.normed(self._x + self._residual), super().head()

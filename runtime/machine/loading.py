@@ -95,7 +95,7 @@ def load_models(
     They have room for `context` tokens and run on `threads` threads each. Raises SpecdecError, also if those on the CPU
     do not fit into memory.
     """
-    models = {"target": pair.target} | ({"draft": pair.draft} if pair.draft else {})
+    models = pair.models
     devices = {"target": device, "draft": draft_device}
     needs = footprints(models, context)
     check_memory({role: need for role, need in needs.items() if devices[role] == "cpu"}, context)

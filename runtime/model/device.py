@@ -1,7 +1,6 @@
 """Where a model runs: the devices, their execution providers, and how sessions are opened on them."""
 
 import importlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -11,6 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import own_cores
 from specdec_onnx.runtime.kernels import Kernels, kernels
 
 PACKAGES = {"WebGpuExecutionProvider": "onnxruntime_ep_webgpu"}
@@ -93,12 +93,12 @@ def session_options(threads: int = 0) -> Any:
 
 def check_threads(threads: int) -> None:
     """Raise SpecdecError for more threads than this process has cores: a pass would take minutes."""
-    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    if not 0 <= threads <= len(own):
+    most = len(own_cores())
+    if not 0 <= threads <= most:
         raise SpecdecError(
             f"{threads} threads are not possible",
-            f"this process may use {len(own)} core{'s' if len(own) > 1 else ''}",
-            f"give at most {len(own)}, or 0 for all physical cores",
+            f"this process may use {most} core{'s' if most > 1 else ''}",
+            f"give at most {most}, or 0 for all physical cores",
         )
 
 

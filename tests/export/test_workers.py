@@ -16,7 +16,7 @@ from specdec_onnx.export.workers import in_order
 
 @pytest.fixture(params=[1, 3])
 def _cores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: request.param)
+    monkeypatch.setattr(workers, "own_cores", lambda: range(request.param))
 
 
 @pytest.mark.usefixtures("_cores")
@@ -31,7 +31,7 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
 
 def test_few_results_wait_to_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "own_cores", lambda: range(2))
     begun: list[int] = []
     results = in_order(begun.append, range(1000))
     next(results)
@@ -40,7 +40,7 @@ def test_few_results_wait_to_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_thread_starts_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(workers, "own_cores", lambda: range(2))
 
     def inner(_: int) -> bool:
         mine = threading.get_ident()
@@ -67,7 +67,7 @@ def test_an_export_is_the_same_on_any_number_of_cores(
     monkeypatch.setattr("specdec_onnx.export.quantization.linear._STRIPE_BYTES", 4096)
     data = []
     for count in (1, 4):
-        monkeypatch.setattr(workers, "cores", lambda count=count: count)
+        monkeypatch.setattr(workers, "own_cores", lambda count=count: range(count))
         out = export_pair(
             tiny_checkpoint(), None, tmp_path / f"{format}-{count}", Options(target_format=format)
         )

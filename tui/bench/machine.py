@@ -11,7 +11,7 @@ import onnxruntime
 
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.pair import Pair
-from specdec_onnx.models.system import total_memory
+from specdec_onnx.models.system import own_cores, total_memory
 from specdec_onnx.models.text import percent
 from specdec_onnx.runtime.kernels import kernels
 
@@ -67,12 +67,12 @@ def processor_name() -> str:
 
 def logical_cores() -> int:
     """Logical cores that this process may use."""
-    return len(_own_cores())
+    return len(own_cores())
 
 
 def physical_cores() -> int:
     """Physical cores that this process may use: logical ones that share a core count once."""
-    siblings = {_read(SYSTEM / f"cpu{core}/topology/core_cpus_list") or str(core) for core in _own_cores()}
+    siblings = {_read(SYSTEM / f"cpu{core}/topology/core_cpus_list") or str(core) for core in own_cores()}
     return len(siblings)
 
 
@@ -85,12 +85,6 @@ def on_battery() -> bool | None:
 def load_average() -> list[float] | None:
     """The load average of 1, 5 and 15 minutes; None where the system has none."""
     return [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None
-
-
-def _own_cores() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
 
 
 def _cpuinfo(*keys: str) -> str:

@@ -206,7 +206,7 @@ def test_mixed_copies_blocks_of_4_bits_and_rounds_feed_forward_layers_of_more(tm
     file = write_gguf(tmp_path / "x.gguf", tiny, kind=Kind.Q4_1, kinds=kinds)
     folder = export_model(file, tmp_path / "m", format="mixed")
     own, found, bits = "model.layers.1.self_attn.", stored_weights(folder), bits_of(folder)
-    expected = np.concatenate([rounded(tiny, Kind.Q8_0, f"{own}v_proj")])
+    expected = rounded(tiny, Kind.Q8_0, f"{own}v_proj")
     np.testing.assert_array_equal(found["layer.1.qkv"][-len(expected) :], expected)
     assert [bits[f"layer.1.{name}"] for name in ("qkv.0", "qkv.1", "output", "gate_up", "down")] == [
         4,

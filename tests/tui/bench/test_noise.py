@@ -78,7 +78,7 @@ def test_unsteadiness_is_the_median_distance_of_repeats() -> None:
 
 def test_cores_that_share_a_physical_one_count_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "SYSTEM", tmp_path)
-    monkeypatch.setattr(machine, "_own_cores", lambda: {0, 1, 2, 3})
+    monkeypatch.setattr(machine, "own_cores", lambda: {0, 1, 2, 3})
     for core, siblings in enumerate(("0-1", "0-1", "2-3", "2-3")):
         folder = tmp_path / f"cpu{core}" / "topology"
         folder.mkdir(parents=True)
