@@ -125,7 +125,7 @@ class Attention:
         }
         attributes |= {"local_window_size": self.window} if self.window else {}
         attributes |= {"softcap": self.softcap} if self.softcap else {}
-        outputs = ["result", "present_key", "present_value"]
+        outputs = ["result", "present_key", "present_value", *(["products"] if "qk_output" in more else [])]
         node = helper.make_node(
             "GroupQueryAttention", names, outputs, domain="com.microsoft", **(attributes | more)
         )
@@ -139,6 +139,8 @@ class Attention:
             helper.make_tensor_value_info("result", own, [1, "rows", "out_width"]),
             *(helper.make_tensor_value_info(f"present_{name}", cache, present) for name in ("key", "value")),
         ]
+        if "qk_output" in more:
+            made.append(helper.make_tensor_value_info("products", own, [1, self.heads, "rows", "total"]))
         graph = helper.make_graph([node], "attention", inputs, made, constants)
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
