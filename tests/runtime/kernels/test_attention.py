@@ -214,7 +214,7 @@ def test_a_text_that_is_longer_than_its_cache_is_an_error_of_that_run() -> None:
     attention = Attention()
     text = Text(opened(kernels(), attention), attention, capacity=20)
     text.read(attention.rows(20))
-    with pytest.raises(Exception, match="present_key|shape verification"):
+    with pytest.raises(Exception, match=r"present_key|shape verification"):
         text.read(attention.rows(1))
 
 
