@@ -277,6 +277,7 @@ def test_a_block_without_steps_is_its_offset() -> None:
     halves = as_halves(blocks.scales, blocks.zeros)
     stored = Blocks(blocks.levels, halves[0], 4, halves[1])
     np.testing.assert_allclose(stored.matrix(128).reshape(4, 32)[:, 0], [0, -3, 7.5, 2], rtol=1e-5)
+    assert blocks.zeros is not None and (blocks.zeros >= 0).all()
 
 
 def test_a_trimmed_head_is_copied_too(tmp_path: Path) -> None:
