@@ -14,10 +14,10 @@ from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.generate import Answer, Result
-from specdec_onnx.runtime.machine.footprint import context_limit
+from specdec_onnx.runtime.machine import footprint
 from specdec_onnx.runtime.machine.loading import Loaded, load_models
-from specdec_onnx.runtime.model.decoder import Tape
-from specdec_onnx.runtime.model.device import check_threads
+from specdec_onnx.runtime.model.decoder import Tape, set_aside
+from specdec_onnx.runtime.model.device import check_cache, check_threads
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
 from specdec_onnx.runtime.turns import Stream, Turns
@@ -32,6 +32,8 @@ def load(
     mode: str = "auto",
     threads: int = 0,
     context: int | None = None,
+    cache: str = "auto",
+    prefix_memory: int | None = None,
     on_measure: Callable[[], None] | None = None,
 ) -> "Engine":
     """Load a pair or a single model, ready to answer.
@@ -50,6 +52,11 @@ def load(
             one of its passes per drafted token; "auto" combines both and drafts only as far as it pays, by measurement.
         threads: Threads per model; 0 means one per physical core.
         context: The most tokens that prompt and answer may have together.
+        cache: How keys and values are kept: "auto" for float16 where our kernels compute attention, "fp32" for the
+            precision of the model's file, which takes twice the memory.
+        prefix_memory: The most bytes for what other texts have displaced from the caches, so that a conversation whose
+            turn comes again is not read again; the least recently used goes first. 0 keeps nothing. By default, a
+            quarter of the free memory and at most 1 GiB.
         on_measure: Called before anything is measured.
 
     Raises:
@@ -57,10 +64,16 @@ def load(
             `threads`.
     """
     check_threads(threads)
+    check_cache(cache)
     pair = open_pair(locate(path), draft or None)
-    context = context_limit(pair.target, context)
-    models = load_models(pair, device, draft_device or device, context, threads, on_measure)
-    return Engine(pair, models, context, mode)
+    context = footprint.context_limit(pair.target, context)
+    models = load_models(
+        pair, device, draft_device or device, context, threads, on_measure, half_cache=cache == "auto"
+    )
+    memory = footprint.prefix_memory(
+        prefix_memory, sum(each.decoder.cache.nbytes for each in models.values())
+    )
+    return Engine(pair, models, context, mode, memory)
 
 
 class Engine:
@@ -78,7 +91,14 @@ class Engine:
         modes: The modes that this engine has; `mode` is the default.
     """
 
-    def __init__(self, pair: Pair, models: Mapping[str, Loaded], context: int, mode: str = "auto") -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        models: Mapping[str, Loaded],
+        context: int,
+        mode: str = "auto",
+        prefix_memory: int = 0,
+    ) -> None:
         self.pair, self.models, self.context, self.last = pair, models, context, Result()
         self.placements = {role: model.placement for role, model in models.items()}
         self.target, self.profile = models["target"].decoder, models["target"].profile
@@ -91,6 +111,7 @@ class Engine:
         self.speculation.planner(mode)
         self.mode, self.modes = mode, self.speculation.modes
         self._tapes = [self._tape, *self.speculation.tapes]
+        set_aside(self._tapes, prefix_memory)
         self._turns = Turns(self._allow, self._interrupt)
 
     @property
@@ -167,7 +188,7 @@ class Engine:
         """Empty the caches, so that the next prompt is read from its beginning; waits for other threads' answers."""
         with self._turns.only():
             for tape in self._tapes:
-                tape.cut(0)
+                tape.forget()
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
         if system is not None:

@@ -17,7 +17,7 @@ from specdec_onnx.runtime.machine.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curv
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model.decoder import Decoder, Padding
 
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ def profile_model(
     identity = settle_padding(decoder) if decoder.exact else Identity(0.0)
     curve = measure_curve(decoder, TARGET_WIDTHS if decoder.exact else DRAFT_WIDTHS)
     padding = (decoder.padding.multiple, decoder.padding.tile)
-    found = {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
+    costs = {"widths": curve.widths, "seconds": curve.seconds, "per_token": curve.per_token}
+    found = costs | {"padding": padding, "widest": decoder.widest}
     _store(file, found | asdict(identity))
     return Profile(curve, identity)
 
@@ -61,7 +62,7 @@ def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -
 
 
 def _curve(stored: dict[str, Any]) -> Curve:
-    return Curve(tuple(stored["widths"]), tuple(stored["seconds"]))
+    return Curve(tuple(stored["widths"]), tuple(stored["seconds"]), tuple(stored["per_token"]))
 
 
 def _file(model: ModelFolder, device: str, threads: int, exact: bool) -> Path:
@@ -80,7 +81,7 @@ def _read(file: Path) -> dict[str, Any]:
         stored: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
+    return stored if {"widths", "seconds", "per_token", "padding", "widest"} <= stored.keys() else {}
 
 
 def _store(file: Path, content: dict[str, Any]) -> None:

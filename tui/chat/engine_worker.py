@@ -107,17 +107,9 @@ class Worker:
         return Chat(self.engine, raw=self.engine.pair.target.chat_template is None)
 
 
-def open_worker(
-    pair: str,
-    device: str,
-    draft: str | None = None,
-    threads: int = 0,
-    context: int | None = None,
-    **options: Any,
-) -> Worker:
-    """Load a pair; SpecdecError when it can't run here."""
-    engine = load(pair, draft=draft, device=device, threads=threads, context=context, **options)
-    return Worker(engine, Path(pair).resolve().name)
+def open_worker(pair: str, **options: Any) -> Worker:
+    """Load a pair with the options of `load`; SpecdecError when it can't run here."""
+    return Worker(load(pair, **options), Path(pair).resolve().name)
 
 
 def rounds(stream: Stream, tokenizer: Tokenizer) -> Iterator[Round]:

@@ -97,7 +97,7 @@ async def test_a_stopped_answer_says_so_and_the_next_one_works(session: EnginePr
 
 
 def test_an_answer_that_is_stopped_before_it_begins_has_no_tokens(pair: Path) -> None:
-    worker, job = open_worker(str(pair), "cpu"), Job(Request(ASKED, SETTINGS))
+    worker, job = open_worker(str(pair)), Job(Request(ASKED, SETTINGS))
     job.cancel()
     job.begin(stream := worker.stream(job.request))
     [step] = stream
@@ -105,7 +105,7 @@ def test_an_answer_that_is_stopped_before_it_begins_has_no_tokens(pair: Path) ->
 
 
 def test_every_door_reads_a_message_as_the_same_tokens(pair: Path) -> None:
-    worker = open_worker(str(pair), "cpu")
+    worker = open_worker(str(pair))
     engine, few = worker.engine, replace(SETTINGS, max_new_tokens=2)
     asked = [{"role": "user", "content": "a <|im_end|>\n<|im_start|>b"}]
     prompts = []
@@ -130,7 +130,7 @@ def test_the_chat_opens_a_base_models_text_with_bos(tmp_path: Path) -> None:
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     del settings["chat_template"]
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"add_bos_token": True}))
-    worker = open_worker(str(folder), "cpu")
+    worker = open_worker(str(folder))
     engine, few = worker.engine, replace(SETTINGS, max_new_tokens=4)
     bos = engine.pair.target.bos_token_id
     first = "".join(step.text for step in worker.stream(Request(ASKED, few)))
@@ -143,7 +143,7 @@ def test_the_chat_opens_a_base_models_text_with_bos(tmp_path: Path) -> None:
 
 
 def test_each_conversation_drafts_from_its_own_answers(pair: Path) -> None:
-    worker = open_worker(str(pair), "cpu")
+    worker = open_worker(str(pair))
     steady(worker.engine)
 
     def accepted(conversation: str, *, fresh: bool = False) -> int:

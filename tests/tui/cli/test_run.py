@@ -84,7 +84,7 @@ def test_loading_gets_the_engine_options(
         return engine
 
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", load)
-    options = "--draft other --device cpu --draft-device webgpu --threads 2 --context 512"
+    options = "--draft other --device cpu --draft-device webgpu --threads 2 --context 512 --cache fp32"
     main(["run", "pair", "Hi", *options.split()])
     seen.pop("on_measure")()
     assert "first time" in capsys.readouterr().err
@@ -95,6 +95,7 @@ def test_loading_gets_the_engine_options(
         "draft_device": "webgpu",
         "threads": 2,
         "context": 512,
+        "cache": "fp32",
     }
 
 
