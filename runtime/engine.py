@@ -34,6 +34,7 @@ def load(
     context: int | None = None,
     cache: str = "auto",
     prefix_memory: int | None = None,
+    prefix_folder: str | Path | None = None,
     on_measure: Callable[[], None] | None = None,
 ) -> "Engine":
     """Load a pair or a single model, ready to answer.
@@ -57,6 +58,7 @@ def load(
         prefix_memory: The most bytes for what other texts have displaced from the caches, so that a conversation whose
             turn comes again is not read again; the least recently used goes first. 0 keeps nothing. By default, a
             quarter of the free memory and at most 1 GiB.
+        prefix_folder: Where `Engine.store_text` keeps texts that later processes need not read again.
         on_measure: Called before anything is measured.
 
     Raises:
@@ -73,7 +75,7 @@ def load(
     memory = footprint.prefix_memory(
         prefix_memory, sum(each.decoder.cache.nbytes for each in models.values())
     )
-    return Engine(pair, models, context, mode, memory)
+    return Engine(pair, models, context, mode, memory, Path(prefix_folder) if prefix_folder else None)
 
 
 class Engine:
@@ -98,6 +100,7 @@ class Engine:
         context: int,
         mode: str = "auto",
         prefix_memory: int = 0,
+        prefix_folder: Path | None = None,
     ) -> None:
         self.pair, self.models, self.context, self.last = pair, models, context, Result()
         self.placements = {role: model.placement for role, model in models.items()}
@@ -112,6 +115,9 @@ class Engine:
         self.mode, self.modes = mode, self.speculation.modes
         self._tapes = [self._tape, *self.speculation.tapes]
         set_aside(self._tapes, prefix_memory)
+        if prefix_folder is not None:
+            for tape, model in zip(self._tapes, models.values(), strict=True):
+                tape.keep_on_disk(prefix_folder, model.profile.fingerprint)
         self._turns = Turns(self._allow, self._interrupt)
 
     @property
@@ -183,6 +189,16 @@ class Engine:
         running one continue; to end one of these, use `cancel` of its stream or chat.
         """
         self._turns.cancel()
+
+    def store_text(self, limit: int | None = None) -> None:
+        """Keep the newest prompt and answer, or their first `limit` tokens, in the `prefix_folder` for later processes.
+
+        Does nothing for texts of less than 256 tokens, and where there is no such folder; waits for other threads'
+        answers. Takes a millisecond for about ten tokens of a model with 1.5 billion weights.
+        """
+        with self._turns.only():
+            for tape in self._tapes:
+                tape.store(limit)
 
     def forget(self) -> None:
         """Empty the caches, so that the next prompt is read from its beginning; waits for other threads' answers."""

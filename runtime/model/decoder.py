@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from threading import Condition, current_thread
 from typing import Any
 
@@ -18,6 +19,7 @@ from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.kernels import Kernels
 from specdec_onnx.runtime.model.cache import make_cache
 from specdec_onnx.runtime.model.device import PROVIDERS, Device
+from specdec_onnx.runtime.model.prefix_files import PrefixFiles
 from specdec_onnx.runtime.model.prefixes import Prefixes, Rows
 from specdec_onnx.runtime.model.signature import Signature, read_signature
 
@@ -373,12 +375,14 @@ class Tape:
 
     Attributes:
         prefixes: Where rows go that another text displaces; None if they are lost.
+        files: Where texts are kept for later processes; None if they are not.
     """
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self.tokens: list[int] = []
         self.prefixes: Prefixes | None = None
+        self.files: PrefixFiles | None = None
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
         """Cut the cache back to the prefix that it shares with `tokens`; returns its length.
@@ -393,12 +397,37 @@ class Tape:
         return kept
 
     def turn_to(self, tokens: Sequence[int]) -> int:
-        """`keep_prefix`, and what else of `tokens` was set aside is put back; returns how many the cache holds then."""
+        """`keep_prefix`, and what else of `tokens` was set aside or stored is put back.
+
+        Returns how many of them the cache holds then.
+        """
         kept = self.keep_prefix(tokens)
         if self.prefixes is not None and len(tokens) - kept >= _WORTHWHILE:
             for start, shared, rows in self.prefixes.find(tokens, kept):
                 self._put_back(tokens[len(self.tokens) : start + shared], start, rows)
+        if self.files is not None:
+            known = len(self.tokens)
+            restored = self.files.restore(tokens, known, self.decoder.cache)
+            self.tokens.extend(tokens[known:restored])
         return len(self.tokens)
+
+    def keep_on_disk(self, folder: Path, fingerprint: str) -> None:
+        """Let `store` and `turn_to` use files in `folder`; `fingerprint` is what the model's bits depend on."""
+        decoder = self.decoder
+        if decoder.cache.movable:
+            parts = (
+                decoder.signature.cache_type.__name__,
+                decoder.padding,
+                decoder.widest,
+                str(decoder.kernels),
+            )
+            self.files = PrefixFiles(folder, f"{fingerprint} {parts}")
+
+    def store(self, limit: int | None = None) -> None:
+        """Keep the text, or its first `limit` tokens, in a file, if there is a place for it."""
+        if self.files is not None:
+            self.decoder.rollback(len(self.tokens))
+            self.files.save(self.tokens[:limit], self.decoder.cache)
 
     def _put_back(self, tokens: Sequence[int], start: int, rows: Rows) -> None:
         """Append `tokens` with their rows, the last of those in a block that begins at row `start`."""

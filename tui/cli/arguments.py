@@ -55,6 +55,8 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
     _add_switch(parser, "--raw", "continue the prompt as it is, without the chat template")
+    about = "put the text of this file before the prompt; what the model reads of it is kept on disk for the next time"
+    parser.add_argument("--cache-prompt", type=user_path, metavar="FILE", help=about)
     _add_switch(parser, "--json", "print one JSON object once the answer is complete")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(

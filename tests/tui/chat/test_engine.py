@@ -7,6 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, cast
 
 import pytest
 from support.chat_app import answered, chat_app, reply_of, screen_of, until
@@ -20,6 +22,7 @@ from specdec_onnx.runtime.engine import load
 from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.model.device import AUTO, PROVIDERS
 from specdec_onnx.tui.chat import command as chat
+from specdec_onnx.tui.chat import engine_worker
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import EngineProcess, open_process
 from specdec_onnx.tui.chat.engine_worker import Job, open_worker
@@ -194,7 +197,7 @@ async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path
         assert screen.query_one(TopBar).model.endswith(" · cpu")
         await pilot.press("f2")
         await until(lambda: isinstance(app.screen, SettingsScreen))
-        assert app.screen.query_one(Select).value == "auto"
+        assert app.screen.query_one("#device", Select).value == "auto"
 
 
 def test_chat_and_engine_know_the_same_devices() -> None:
@@ -220,3 +223,17 @@ def test_the_server_starts_the_same_chat() -> None:
     assert words[:4] == [sys.executable, "-m", "specdec_onnx.tui.cli.main", "chat"]
     again = parser.parse_args(words[4:])
     assert (again.pair, again.context, again.latest, again.serve) == ("my pair", 512, True, False)
+
+
+def test_a_conversation_is_stored_once_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_worker, "IDLE", 0.01)
+    jobs, job, stored = SimpleQueue[Job](), Job(Request(ASKED, SETTINGS)), list[str]()
+
+    class Engine:
+        def store_text(self) -> None:
+            stored.append("stored")
+            jobs.put(job)
+
+    assert engine_worker._next(jobs, cast(Any, Engine())) is job and stored == ["stored"]
+    jobs.put(job)
+    assert engine_worker._next(jobs, cast(Any, Engine())) is job and stored == ["stored"]
