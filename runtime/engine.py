@@ -11,14 +11,17 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, locate, open_pair
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.chat import Chat
+from specdec_onnx.runtime.drafting.proposer import Proposer
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
-from specdec_onnx.runtime.generate import Answer, Result
+from specdec_onnx.runtime.generate import Answer, Hooks, Result
 from specdec_onnx.runtime.machine.footprint import context_limit
 from specdec_onnx.runtime.machine.loading import Loaded, load_models
 from specdec_onnx.runtime.model.decoder import Tape
 from specdec_onnx.runtime.model.device import check_threads
+from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Processor
 from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
 from specdec_onnx.runtime.turns import Stream, Turns
 
@@ -108,6 +111,10 @@ class Engine:
         mode: str | None = None,
         suffix: Suffix | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        logprobs: int | None = None,
+        constraint: Constraint | None = None,
+        processors: Sequence[Processor] = (),
+        proposer: Proposer | None = None,
         **fields: Any,
     ) -> Stream:
         """Answer `prompt`, one step a round.
@@ -124,6 +131,11 @@ class Engine:
             mode: The mode of speculation, see `load`; the engine's by default.
             suffix: Where suffix drafts come from besides the prompt; a chat keeps one for all its answers.
             on_progress: Called with (done, total), in tokens, while the prompt is read.
+            logprobs: Tell how likely each token was, and this many of the likeliest: `Step.logprobs`.
+            constraint: What the answer must look like; the extra `grammar` must be installed.
+            processors: Change the target's logits, in this order; see `Processor` for the rule that they must keep.
+            proposer: Drafts instead of the mode's own proposer. Anything with the methods `propose(context, limit,
+                worth)`, which returns token ids, and `observe(tokens)`; whatever it proposes, the answer is the same.
             fields: Single values that override those of `parameters`.
 
         Raises:
@@ -134,6 +146,7 @@ class Engine:
         mode = mode or self.mode
         self.speculation.planner(mode)
         result, suffix = Result(tokens), suffix or self.speculation.suffix()
+        hooks = Hooks(logprobs, constraint, processors, proposer)
         answer = Answer(
             result,
             self._tape,
@@ -143,6 +156,7 @@ class Engine:
             parameters=parameters,
             mode=mode,
             suffix=suffix,
+            hooks=hooks,
         )
         turn = self._turns.ask(partial(setattr, self, "last", result))
         return Stream(self._turns.steps(turn, answer, on_progress), result, partial(self._turns.cancel, turn))
