@@ -71,6 +71,7 @@ class Constraint:
             raise SpecdecError(
                 f"the schema is nested more than {DEEPEST_SCHEMA} levels deep", fix="flatten it"
             )
+        text = "{}" if text.strip() == "true" else text
         return cls._made("schema", lambda matcher: matcher.grammar_from_json_schema(text, overrides=SPACING))
 
     @classmethod
