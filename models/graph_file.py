@@ -1,4 +1,4 @@
-"""Inputs, outputs and tables of a decoder's .onnx file, read without the `onnx` package or any weight."""
+"""Inputs, outputs and tables of a decoder's .onnx file, read and changed without the `onnx` package or any weight."""
 
 import mmap
 from collections import defaultdict
@@ -15,12 +15,15 @@ Axis = int | str | None
 
 Message = defaultdict[int, list[Any]]
 
-PAST = "past_key_values."
+PAST, PRESENT = "past_key_values.", "present."
 _LOOKUPS = ("Gather", "GatherBlockQuantized")
 # By onnx's TensorProto.DataType: FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, BOOL, FLOAT16, DOUBLE, UINT32, UINT64, BFLOAT16,
 # the four FLOAT8, UINT4, INT4.
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 16: 16}
 _BITS |= {17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4}
+_FLOAT_TYPE, _HALF_TYPE = b"\x08\x01", b"\x08\x0a"
+"""The first field of a tensor's type, elem_type: FLOAT and FLOAT16."""
+_LARGEST_GRAPH = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,27 @@ def read_graph(file: Path) -> GraphFile:
     if not found.inputs:
         raise SpecdecError(f"{file} is not an ONNX graph", "it has no inputs", "download the model again")
     return found
+
+
+def with_half_cache(file: Path) -> bytes | None:
+    """The graph in `file` with float16 in place of float32 for past and present keys and values.
+
+    None if they are something else or not GroupQueryAttention's, or if the file has the weights inside, which would be
+    read twice.
+    """
+    if file.stat().st_size > _LARGEST_GRAPH:
+        return None
+    content = bytearray(file.read_bytes())
+    if b"GroupQueryAttention" not in content:
+        return None
+    graph = _message(next(iter(_message(memoryview(content))[7])))
+    caches = [value for value in (*graph[11], *graph[12]) if _value(value)[0].startswith((PAST, PRESENT))]
+    tensors = [tensor for value in caches for kind in _message(value)[2] for tensor in _message(kind)[1]]
+    for tensor in tensors:
+        if bytes(tensor[:2]) != _FLOAT_TYPE:
+            return None
+        tensor[:2] = _HALF_TYPE
+    return bytes(content) if tensors else None
 
 
 def cache_axes(name: str, shapes: Sequence[Sequence[Axis]], config: Mapping[str, Any]) -> tuple[int, int]:

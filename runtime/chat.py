@@ -1,5 +1,6 @@
 """A conversation: messages, their tokens, and the cache that stays valid between turns."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ from specdec_onnx.runtime.turns import Steps, Stream
 
 if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine
+
+
+_ROOM = 8
+"""The part of the context, one in so many, that is kept free for an answer before the oldest turns are left out."""
 
 
 class Transcript:
@@ -52,12 +57,14 @@ class Chat:
     nothing changes. If another question was answered in the meantime, it is refused, so that no turn is lost.
 
     `raw` is for models without a chat template, which read the messages as plain text, one paragraph each.
+
+    `left_out` is how many of the oldest messages the newest answer's prompt does without, see `answer`.
     """
 
     def __init__(self, engine: "Engine", system: str | None = None, *, raw: bool = False) -> None:
         self._engine, self._suffix, self._raw = engine, engine.speculation.suffix(), raw
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        self._transcript = Transcript(engine.pair.target)
+        self._transcript, self.left_out = Transcript(engine.pair.target), 0
         self._cancel: Callable[[], None] = lambda: None
 
     def send(self, text: str, **options: Any) -> Stream:
@@ -86,19 +93,33 @@ class Chat:
             raise SpecdecError(f"message {index} cannot be edited", "it is not a user message")
         return self.answer([*self.messages[:index], {"role": "user", "content": text}], **options)
 
-    def answer(self, messages: Sequence[Message], *, partial: str = "", **options: Any) -> Stream:
+    def answer(
+        self, messages: Sequence[Message], *, partial: str = "", drop_oldest: bool = False, **options: Any
+    ) -> Stream:
         """Make `messages` the conversation and stream an answer to them.
 
         Args:
             messages: What the model reads, oldest first.
             partial: The beginning of the answer, which is continued.
+            drop_oldest: Where the context has no room for them and an answer, leave out the oldest turns, but not the
+                system prompt, until half of it is free. They stay in `messages`.
             options: What `Engine.stream` takes.
+
+        Raises:
+            SpecdecError: The messages do not fit the context, or an argument is invalid.
         """
         for index, message in enumerate(messages):
             _check_message(index, message)
         require_text(partial, "the answer so far")
-        prompt = self._prompt(messages, partial)
-        tokens = self._transcript.encode(prompt)
+        self.left_out = self.left_out if drop_oldest else 0
+        prompt, tokens = self._fitting(messages, partial) if drop_oldest else self._encoded(messages, partial)
+        if len(tokens) >= self._engine.context:
+            raise SpecdecError(
+                f"the conversation has {len(tokens)} tokens, the context has room for {self._engine.context}",
+                "an answer needs room too",
+                "let the oldest turns be left out (drop_oldest; in the chat, F2), begin a new conversation, or load the "
+                "model with a larger context (--context)",
+            )
         steps = self._engine.stream(tokens, suffix=self._suffix, **options)
         self._cancel = steps.cancel
         before = [dict(message) for message in self.messages]
@@ -110,12 +131,34 @@ class Chat:
         """An independent copy, which starts without drafts from this conversation's answers."""
         twin = Chat(self._engine, raw=self._raw)
         twin.messages = [dict(message) for message in self.messages]
-        twin._transcript = copy(self._transcript)
+        twin._transcript, twin.left_out = copy(self._transcript), self.left_out
         return twin
 
     def cancel(self) -> None:
         """End the answer requested last in this conversation, and no other; may be called from any thread."""
         self._cancel()
+
+    def _fitting(self, messages: Sequence[Message], partial: str) -> tuple[Prompt, list[int]]:
+        """The prompt without what has to be left out; what was left out before stays out, so that the cache fits."""
+        room, opening = self._engine.context, int(bool(messages) and messages[0]["role"] == "system")
+        starts = [at for at, each in enumerate(messages) if each["role"] == "user" and at > opening]
+
+        def encoded(start: int) -> tuple[Prompt, list[int]]:
+            return self._encoded([*messages[:opening], *messages[start:]], partial)
+
+        for start in {opening: None, self.left_out + opening: None}:
+            if start in (opening, *starts) and len((found := encoded(start))[1]) <= room - room // _ROOM:
+                self.left_out = start - opening
+                return found
+        if not starts:
+            return self._encoded(messages, partial)
+        first = bisect_left(starts, -room // 2, hi=len(starts) - 1, key=lambda start: -len(encoded(start)[1]))
+        self.left_out = starts[first] - opening
+        return encoded(starts[first])
+
+    def _encoded(self, messages: Sequence[Message], partial: str) -> tuple[Prompt, list[int]]:
+        prompt = self._prompt(messages, partial)
+        return prompt, self._transcript.encode(prompt)
 
     def _prompt(self, messages: Sequence[Message], partial: str) -> Prompt:
         if self._raw:

@@ -202,7 +202,7 @@ class Answer:
             self._mode, self._parameters, self._rule, self._suffix, self._hooks.proposer
         )
         self._suffix.begin(context)
-        known = self._target.keep_prefix(context[:-1])
+        known = self._target.turn_to(context[:-1])
         if not self.result.tokens:
             statistics.prompt_tokens, statistics.cached_prompt_tokens = len(context), known
         self._target.forward(context[known:-1], keep=1, progress=on_progress)
@@ -215,6 +215,7 @@ class Answer:
         rule, planner = self._rule, self._speculation.planner(self._mode)
         while not self.result.finish_reason:
             begun, proposal, proposer = time.perf_counter(), Proposal(), self._proposer
+            planner.begin_round(len(context))
             longest = min(self._room()[0] - 1, LONGEST_DRAFT)
             if proposer is not None and longest > 0:
                 proposal = proposer.propose(context, longest, planner.worth_checking)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import onnxruntime as ort
@@ -37,6 +37,11 @@ _MOST_ZERO = 1 << 15
 _ATTENTION, _FEED_FORWARD = ("qkv", "output"), ("gate_up", "down")
 """The kinds of layers; whatever else is multiplied is the head."""
 
+_MOST_UNITS = 127
+_MOST_CHANGE = 0.2
+"""By what part of themselves a row's scales may change to fit a byte, root mean square. Usual rows change by 0.004; a
+few, in which one block dwarfs the others, by more than the 0.1 or so that rounding to 4 bits changes weights."""
+
 _STRIPE_BYTES = 8 << 20
 """What a thread takes at a time, as float32."""
 
@@ -63,7 +68,7 @@ class Blocks:
     def with_offsets(cls, steps: NDArray[np.uint8], scales: Matrix, offsets: Matrix, bits: int) -> "Blocks":
         """The weights step · scale + offset, with steps from 0 on."""
         constant = np.abs(offsets) >= _MOST_ZERO * np.abs(scales)
-        scales = np.where(constant, np.where(offsets == 0, 1, offsets), scales).astype(np.float32)
+        scales = np.where(constant, np.where(offsets == 0, 1, -offsets), scales).astype(np.float32)
         steps = np.where(constant[..., None], 0, steps).astype(np.uint8) - np.uint8(1 << (bits - 1))
         return cls(steps.view(np.int8), scales, bits, -offsets / scales)
 
@@ -242,6 +247,8 @@ class WeightOnly:
     bits: int
     block: int
     embedding_bits: int = 16
+    shortens_copies: ClassVar[bool] = False
+    """Whether the scales and zero points of 4-bit blocks that the source stores are rounded to bytes."""
 
     @property
     def name(self) -> str:
@@ -257,7 +264,9 @@ class WeightOnly:
         """One MatMulNBits over newly quantized blocks."""
         scales = np.empty((len(weight), -(-weight.shape[1] // self.block)), np.float32)
         packed = in_order(lambda rows: self.pack(weight[rows], scales[rows], name), _stripes(*weight.shape))
-        return _multiply(graph, x, packed, (scales, None), (*self.grid, weight.shape[1]), name)
+        return _multiply(
+            graph, x, packed, (scales, None), (*self.grid, weight.shape[1]), name, short=self.bits == 4
+        )
 
     def fitted(self, stored: Blocks, kind: str) -> Blocks | None:
         """Blocks that a source stores, as this format keeps those of a layer; None if they are rounded anew."""
@@ -266,9 +275,14 @@ class WeightOnly:
     def copy_blocks(self, graph: Graph, x: str, stored: Sequence[Blocks], inner: int, name: str) -> str:
         """One MatMulNBits for each of the parts that the source stores, below each other: no weight is rounded."""
         if len(stored) == 1:
-            return _copy(graph, x, stored[0], inner, name)
-        parts = [_copy(graph, x, part, inner, f"{name}.{index}") for index, part in enumerate(stored)]
+            return self._copy(graph, x, stored[0], inner, name)
+        parts = [self._copy(graph, x, part, inner, f"{name}.{index}") for index, part in enumerate(stored)]
         return graph.node("Concat", parts, name, axis=-1)
+
+    def _copy(self, graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
+        packed = (stored.rows(rows).packed() for rows in _stripes(len(stored.levels), inner))
+        numbers, short = (stored.scales, stored.zeros), self.shortens_copies and stored.bits == 4
+        return _multiply(graph, x, packed, numbers, (*stored.grid, inner), name, short=short)
 
     def pack(self, weight: Matrix, scales: Matrix, name: str) -> NDArray[np.uint8]:
         """Packed bytes [rows, blocks, bytes] of some rows of layer `name`; fills `scales` [rows, blocks]."""
@@ -337,7 +351,7 @@ class AsStored(Int4):
 
 @dataclass(frozen=True)
 class Mixed(AsStored):
-    """mixed: 4 bits for the feed-forward layers, 8 for attention; a GGUF file's own 4-bit blocks as they are.
+    """mixed: 4 bits for the feed-forward layers, 8 for attention; a GGUF file's own 4-bit blocks, with shorter numbers.
 
     Attention has few weights and loses most by rounding. The head has 4 bits only where the layers lose nearly nothing,
     because their blocks are copied, and where calibration predicts a small loss for the head too.
@@ -345,6 +359,7 @@ class Mixed(AsStored):
 
     copied: set[str] = field(default_factory=set, compare=False)
     losses: dict[str, float] = field(default_factory=dict, compare=False)
+    shortens_copies: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -452,11 +467,6 @@ def _round(parts: Matrix, step: Matrix, out: Matrix) -> Matrix:
     return np.clip(out, _LOW, _HIGH, out=out)
 
 
-def _copy(graph: Graph, x: str, stored: Blocks, inner: int, name: str) -> str:
-    packed = (stored.rows(rows).packed() for rows in _stripes(len(stored.levels), inner))
-    return _multiply(graph, x, packed, (stored.scales, stored.zeros), (*stored.grid, inner), name)
-
-
 def _multiply(
     graph: Graph,
     x: str,
@@ -464,14 +474,17 @@ def _multiply(
     numbers: tuple[Matrix, Matrix | None],
     sizes: tuple[int, int, int],
     name: str,
+    *,
+    short: bool,
 ) -> str:
     """The node, which computes in int8 (accuracy level 4).
 
-    `numbers` are scales, complete after `packed` is read, and zero points; `sizes` are bits, block and length of a row.
+    `numbers` are scales, complete after `packed` is read, and zero points, both to be stored as bytes if `short`;
+    `sizes` are bits, block and length of a row.
     """
     (bits, block, inner), (out, blocks) = sizes, numbers[0].shape
     weight = graph.weight(f"{name}.weight", np.uint8, (out, blocks, block * bits // 8), packed)
-    scales, zeros = as_halves(*numbers)
+    scales, zeros = (as_bytes if short else as_halves)(*numbers)
     operands = [x, weight, graph.constant(f"{name}.scale", scales)]
     if zeros is not None:
         operands.append(graph.constant(f"{name}.zero", zeros))
@@ -493,6 +506,29 @@ def as_halves(scales: Matrix, zeros: Matrix | None = None) -> tuple[Matrix, Matr
         return rounded, None
     rounded[rounded == 0] = np.finfo(np.float16).smallest_subnormal
     return rounded, (zeros * scales / rounded).astype(np.float16).astype(np.float32)
+
+
+def as_bytes(scales: Matrix, zeros: Matrix | None = None) -> tuple[Matrix, Matrix | None]:
+    """Scales and zero points [rows, blocks] rounded to numbers that our kernels read in one byte each.
+
+    A scale becomes a whole number of units of its row, a zero point a whole number of sixteenths. What that changes is
+    lost in the rounding of weights to 4 bits; where it would not be, the numbers become halves.
+    """
+    unit = _with_short_fraction(np.abs(scales).max(axis=1, keepdims=True) / np.float32(_MOST_UNITS))
+    rounded = np.rint(scales / np.where(unit == 0, 1, unit)) * unit
+    change = (rounded - scales) / np.where(scales == 0, 1, scales)
+    if (np.sqrt(np.mean(change**2, axis=1)) > _MOST_CHANGE).any():
+        return as_halves(scales, zeros)
+    if zeros is None:
+        return rounded, None
+    moved = np.where(rounded == 0, 0, zeros * scales / np.where(rounded == 0, 1, rounded))
+    parts = np.clip(np.rint(moved * 16), 0, 255) / np.float32(16)
+    return (rounded, parts) if np.abs(parts - moved).max() <= 1 / 8 else as_halves(scales, zeros)
+
+
+def _with_short_fraction(numbers: Matrix) -> Matrix:
+    """The nearest floats of 16 significant bits: 127 times one of them is exact."""
+    return ((numbers.astype(np.float32).view(np.int32) + 128) & ~255).view(np.float32)
 
 
 def _split(rows: Matrix, block: int) -> Matrix:

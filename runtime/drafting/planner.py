@@ -91,12 +91,18 @@ class Planner:
         self.acceptance = HOPE
         self.draft_switch = Switch(predicted_speedup(HOPE, target, draft) if draft else 1.0)
         self._drafted_alone = False
-        self._tokens, self._seconds = 1.0, target(1)
+        self._tokens, self._plains = 1.0, 1.0  # of an average round: its tokens, and its time in plain passes
+
+    def begin_round(self, context: int) -> None:
+        """The next passes follow a text of so many tokens."""
+        for curve in (self.target, self.draft):
+            if curve is not None:
+                curve.context = context
 
     @property
     def rate(self) -> float:
         """Tokens per second now; never below plain decoding's, which is always available."""
-        return max(self._tokens / self._seconds, 1 / self.target(1))
+        return max(self._tokens / self._plains, 1.0) / self.target(1)
 
     def checking_cost(self, drafted: int) -> float:
         """Seconds that the `drafted`-th token adds to a target pass."""
@@ -137,13 +143,14 @@ class Planner:
 
         The pass shows how fast the machine is at the moment, and the round is judged at that speed.
         """
+        plain = self.target(1)
         seconds *= self.target(width) / verify_seconds
-        self.target.observe(width, verify_seconds, MEMORY)
         self._tokens += MEMORY * (tokens - self._tokens)
-        self._seconds += MEMORY * (seconds - self._seconds)
+        self._plains += MEMORY * (seconds / plain - self._plains)
         if self._drafted_alone:
             usual = self.target(width) + width * self._draft_cost()
-            self.draft_switch.observe(tokens, min(seconds, DISTURBED * usual) / self.target(1))
+            self.draft_switch.observe(tokens, min(seconds, DISTURBED * usual) / plain)
+        self.target.observe(width, verify_seconds, MEMORY)
         self._drafted_alone = False
 
     def observe_draft_pass(self, width: int, seconds: float) -> None:

@@ -150,7 +150,7 @@ class DraftModel:
     def prepare(self, context: Sequence[int]) -> None:
         """Read `context` except for its last token; a context that is too long is not read."""
         if len(context) <= self.tape.decoder.capacity:
-            self.tape.forward(context[self.tape.keep_prefix(context[:-1]) : -1], keep=1)
+            self.tape.forward(context[self.tape.turn_to(context[:-1]) : -1], keep=1)
 
     def propose(
         self, context: Sequence[int], limit: int, worth: Worth, *, after: Proposal | None = None
@@ -165,7 +165,7 @@ class DraftModel:
         proposal, self._beliefs = Proposal(), []
         self._proposal = proposal
         limit = min(limit, self.tape.decoder.capacity - len(context) - 1)
-        unread = context[self.tape.keep_prefix(context[:-1]) :] if limit > 0 else ()
+        unread = context[self.tape.turn_to(context[:-1]) :] if limit > 0 else ()
         history.extend(lead.tokens)
         try:
             while len(proposal) < limit and self._planner.worth_drafting(chance, position + 1):

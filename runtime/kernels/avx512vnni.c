@@ -18,6 +18,12 @@ ALWAYS_INLINE Floats load_floats(const uint8_t *from) { return _mm512_loadu_ps(f
 ALWAYS_INLINE Floats load_halves(const uint8_t *from) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
 }
+ALWAYS_INLINE Floats load_bytes(const uint8_t *from) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
+ALWAYS_INLINE Floats load_signed_bytes(const uint8_t *from) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
+}
 ALWAYS_INLINE void store_floats(float *to, Floats value) { _mm512_storeu_ps(to, value); }
 
 /* At one and two rows each result has two sums, since a dot product must wait for the one before it. */

@@ -1,9 +1,13 @@
 /* Repacking a stored matrix, and cutting a product into tiles of rows and panels of columns. */
 #include "matrix.h"
 
+#include <math.h>
 #include <string.h>
 
 #pragma STDC FP_CONTRACT OFF
+
+/* The most units of its column that a scale in a byte counts. */
+#define MOST_UNITS 127
 
 static float number_at(const void *numbers, NumberKind kind, size_t at) {
     return kind == NUMBER_HALF ? half_to_float(((const uint16_t *)numbers)[at]) : ((const float *)numbers)[at];
@@ -16,20 +20,61 @@ static float zero_at(const Stored *stored, size_t blocks, size_t column, size_t 
     return (packed[column * ((blocks + 1) / 2) + block / 2] >> (4 * (block % 2))) & 15;
 }
 
-static bool survives_as_half(float value) {
-    float back = half_to_float(float_to_half(value));
-    return memcmp(&back, &value, sizeof back) == 0;
+static bool survive_as_halves(const void *numbers, NumberKind kind, size_t count) {
+    const float *floats = kind == NUMBER_FLOAT ? numbers : NULL;
+    for (size_t at = 0; floats && at < count; at++) {
+        float back = half_to_float(float_to_half(floats[at]));
+        if (memcmp(&back, &floats[at], sizeof back) != 0) return false;
+    }
+    return true;
 }
 
-/* Whether no scale and no zero point loses anything as a half. */
-static bool all_survive_as_halves(const Stored *stored, size_t blocks) {
-    const float *scales = stored->scale_kind == NUMBER_FLOAT ? stored->scales : NULL;
-    const float *zeros = stored->zero_kind == NUMBER_FLOAT ? stored->zeros : NULL;
-    const size_t count = stored->columns * blocks;
-    bool survive = true;
-    for (size_t at = 0; scales && survive && at < count; at++) survive = survives_as_half(scales[at]);
-    for (size_t at = 0; zeros && survive && at < count; at++) survive = survives_as_half(zeros[at]);
-    return survive;
+static bool zeros_survive_as_bytes(const Stored *stored, size_t count) {
+    if (stored->zero_kind == NUMBER_PACKED) return true;
+    for (size_t at = 0; at < count; at++) {
+        float parts = number_at(stored->zeros, stored->zero_kind, at) * (float)zero_parts(stored->bits);
+        if (!(parts >= 0 && parts <= 255 && parts == (float)(uint8_t)parts)) return false;
+    }
+    return true;
+}
+
+static float unit_of(const Stored *stored, size_t blocks, size_t column) {
+    float peak = 0;
+    for (size_t block = 0; block < blocks; block++)
+        peak = fmaxf(peak, fabsf(number_at(stored->scales, stored->scale_kind, column * blocks + block)));
+    return peak / MOST_UNITS;
+}
+
+static float count_units(float scale, float unit) { return unit == 0 ? 0 : scale / unit; }
+
+static bool column_counts_units(const Stored *stored, size_t blocks, size_t column) {
+    const float unit = unit_of(stored, blocks, column);
+    uint32_t bits;
+    memcpy(&bits, &unit, sizeof bits);
+    if (bits & 0xff) return false;
+    for (size_t block = 0; block < blocks; block++) {
+        const float scale = number_at(stored->scales, stored->scale_kind, column * blocks + block);
+        const float units = count_units(scale, unit);
+        if (!(fabsf(units) <= MOST_UNITS && units == (float)(int8_t)units && units * unit == scale)) return false;
+    }
+    return true;
+}
+
+static bool scales_count_units(const Stored *stored, size_t blocks) {
+    for (size_t column = 0; column < stored->columns; column++)
+        if (!column_counts_units(stored, blocks, column)) return false;
+    return true;
+}
+
+static size_t bytes_of_scale(const Stored *stored, size_t blocks) {
+    if (scales_count_units(stored, blocks)) return 1;
+    return survive_as_halves(stored->scales, stored->scale_kind, stored->columns * blocks) ? 2 : 4;
+}
+
+static size_t bytes_of_zero(const Stored *stored, size_t count) {
+    if (stored->zero_kind == NUMBER_NONE) return 0;
+    if (zeros_survive_as_bytes(stored, count)) return 1;
+    return survive_as_halves(stored->zeros, stored->zero_kind, count) ? 2 : 4;
 }
 
 bool describe_matrix(const Stored *stored, Matrix *matrix) {
@@ -40,11 +85,12 @@ bool describe_matrix(const Stored *stored, Matrix *matrix) {
     matrix->blocks = (stored->inner + stored->block - 1) / stored->block;
     matrix->panels = (stored->columns + PANEL - 1) / PANEL;
     matrix->slices = stored->block * stored->bits / 32;
-    matrix->has_zeros = stored->zero_kind != NUMBER_NONE;
-    matrix->halves = all_survive_as_halves(stored, matrix->blocks);
-    size_t numbers = PANEL * (matrix->halves ? 2 : 4) * (matrix->has_zeros ? 2 : 1);
-    matrix->block_bytes = matrix->slices * SLICE_BYTES + numbers;
-    matrix->panel_bytes = matrix->blocks * matrix->block_bytes;
+    matrix->scale_bytes = bytes_of_scale(stored, matrix->blocks);
+    matrix->zero_bytes = bytes_of_zero(stored, matrix->columns * matrix->blocks);
+    matrix->number_bytes = PANEL * (matrix->scale_bytes + matrix->zero_bytes);
+    matrix->numbers_at = matrix->blocks * matrix->slices * SLICE_BYTES;
+    matrix->units_at = matrix->numbers_at + matrix->blocks * matrix->number_bytes;
+    matrix->panel_bytes = (matrix->units_at + PANEL * (matrix->scale_bytes == 1 ? sizeof(float) : 0) + 63) / 64 * 64;
     matrix->bytes = matrix->panels * matrix->panel_bytes;
     return true;
 }
@@ -76,43 +122,45 @@ static void pack_slices(const Stored *stored, const Matrix *matrix, size_t first
         pack_slice(from + 4 * slice, stride, filled, stored->bits, to + slice * SLICE_BYTES);
 }
 
-static void put_number(bool as_half, uint8_t *numbers, size_t at, float value) {
+static void put_number(size_t bytes, uint8_t *numbers, size_t at, float value) {
     uint16_t half = float_to_half(value);
-    if (as_half) memcpy(numbers + 2 * at, &half, 2);
+    if (bytes == 1) numbers[at] = (uint8_t)(int)value;
+    else if (bytes == 2) memcpy(numbers + 2 * at, &half, 2);
     else memcpy(numbers + 4 * at, &value, 4);
 }
 
-/* The scales of one block of PANEL columns; most files have them as they are wanted. */
-static void pack_scales(const Stored *stored, const Matrix *matrix, size_t first, size_t filled, size_t block,
-                        uint8_t *to) {
-    size_t at = first * matrix->blocks + block;
-    const uint16_t *halves = stored->scales;
-    for (size_t column = 0; column < filled; column++, at += matrix->blocks)
-        if (matrix->halves && stored->scale_kind == NUMBER_HALF) memcpy(to + 2 * column, halves + at, 2);
-        else put_number(matrix->halves, to, column, number_at(stored->scales, stored->scale_kind, at));
+/* The scales of one column, and its unit. */
+static void pack_scales(const Stored *stored, const Matrix *matrix, size_t column, uint8_t *numbers, uint8_t *units) {
+    const size_t bytes = matrix->scale_bytes, at = column % PANEL;
+    const float unit = bytes == 1 ? unit_of(stored, matrix->blocks, column) : 1;
+    if (bytes == 1) put_number(sizeof unit, units, at, unit);
+    for (size_t block = 0; block < matrix->blocks; block++, numbers += matrix->number_bytes) {
+        const float scale = number_at(stored->scales, stored->scale_kind, column * matrix->blocks + block);
+        put_number(bytes, numbers, at, bytes == 1 ? count_units(scale, unit) : scale);
+    }
 }
 
-static void pack_zeros(const Stored *stored, const Matrix *matrix, size_t first, size_t filled, size_t block,
-                       uint8_t *to) {
-    for (size_t column = 0; column < filled; column++)
-        put_number(matrix->halves, to, column, zero_at(stored, matrix->blocks, first + column, block));
+static void pack_zeros(const Stored *stored, const Matrix *matrix, size_t column, uint8_t *numbers) {
+    const float parts = matrix->zero_bytes == 1 ? (float)zero_parts(matrix->bits) : 1;
+    uint8_t *to = numbers + PANEL * matrix->scale_bytes;
+    for (size_t block = 0; matrix->zero_bytes && block < matrix->blocks; block++, to += matrix->number_bytes)
+        put_number(matrix->zero_bytes, to, column % PANEL, parts * zero_at(stored, matrix->blocks, column, block));
 }
 
-static void pack_numbers(const Stored *stored, const Matrix *matrix, size_t first, size_t block, uint8_t *to) {
-    size_t bytes = PANEL * (matrix->halves ? 2 : 4), left = matrix->columns - first;
-    size_t filled = left < PANEL ? left : PANEL;
-    if (filled < PANEL) memset(to, 0, matrix->has_zeros ? 2 * bytes : bytes);
-    pack_scales(stored, matrix, first, filled, block, to);
-    if (matrix->has_zeros) pack_zeros(stored, matrix, first, filled, block, to + bytes);
+static void pack_panel(const Stored *stored, const Matrix *matrix, size_t panel) {
+    const size_t first = panel * PANEL, left = matrix->columns - first, filled = left < PANEL ? left : PANEL;
+    uint8_t *to = matrix->data + panel * matrix->panel_bytes, *numbers = to + matrix->numbers_at;
+    for (size_t block = 0; block < matrix->blocks; block++)
+        pack_slices(stored, matrix, first, block, to + block * matrix->slices * SLICE_BYTES);
+    memset(numbers, 0, matrix->panel_bytes - matrix->numbers_at);
+    for (size_t column = first; column < first + filled; column++) {
+        pack_scales(stored, matrix, column, numbers, to + matrix->units_at);
+        pack_zeros(stored, matrix, column, numbers);
+    }
 }
 
 void pack_matrix(const Stored *stored, Matrix *matrix) {
-    for (size_t panel = 0; panel < matrix->panels; panel++)
-        for (size_t block = 0; block < matrix->blocks; block++) {
-            uint8_t *to = matrix->data + panel * matrix->panel_bytes + block * matrix->block_bytes;
-            pack_slices(stored, matrix, panel * PANEL, block, to);
-            pack_numbers(stored, matrix, panel * PANEL, block, to + matrix->slices * SLICE_BYTES);
-        }
+    for (size_t panel = 0; panel < matrix->panels; panel++) pack_panel(stored, matrix, panel);
 }
 
 size_t count_tiles(const InstructionSet *set, size_t rows) { return (rows + set->most_rows - 1) / set->most_rows; }

@@ -9,12 +9,14 @@
          y = fma(float(n), s * p, y)
      Nothing depends on other rows, on the number of threads or on the width of a vector.
 
-   Layout of the weights: PANEL columns side by side, and one stream of memory for each such panel:
-         block 0: slices, scales, (zero points);  block 1: ...
+   Layout of the weights: PANEL columns side by side, each such panel by itself: the slices of block 0, of block 1, ...;
+     then the numbers of block 0, of block 1, ...: PANEL scales and, if there are any, PANEL zero points.
      A slice holds one 32-bit lane for each column: four 8-bit weights of consecutive inputs, or eight 4-bit ones:
      byte j of a lane has input 8i+j in its low half and input 8i+4+j in its high half. So a slice needs no shuffle,
-     and the activations of four inputs are one 32-bit value that is broadcast. Scales and zero points of a block are
-     PANEL halves where all of the matrix's survive the rounding to a half, otherwise PANEL floats.
+     and the activations of four inputs are one 32-bit value that is broadcast.
+     Numbers take as few bytes as all of the matrix's survive in: floats four, halves two. A zero point takes one where
+     it counts whole levels or, with 4 bits, sixteenths; a scale where it is a multiple, up to 127, of a unit of its
+     column. The units are floats of 16 significant bits, so that the product is exact; they follow the numbers.
 
    Layout of rounded rows: a tile of R rows holds [inputs / 4][R] lanes of four int8, and [blocks][R] numbers. */
 #ifndef SPECDEC_MATRIX_H
@@ -42,11 +44,14 @@ typedef struct {
 typedef struct {
     size_t columns, inner, bits, block;
     size_t blocks, panels, slices; /* slices of one block */
-    size_t block_bytes, panel_bytes, bytes;
-    bool halves;    /* scales and zero points are halves */
-    bool has_zeros; /* otherwise the middle of the range is the zero point */
+    size_t scale_bytes, zero_bytes; /* of one; zero_bytes is 0 where the middle of the range is the zero point */
+    size_t number_bytes;            /* of a block */
+    size_t numbers_at, units_at, panel_bytes, bytes;
     uint8_t *data;
 } Matrix;
+
+/* How many parts of a level a zero point in a byte counts. */
+static inline int zero_parts(size_t bits) { return bits == 4 ? 16 : 1; }
 
 /* A tile of rounded rows. */
 typedef struct {

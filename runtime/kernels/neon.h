@@ -3,6 +3,7 @@
 #define SPECDEC_NEON_H
 
 #include <arm_neon.h>
+#include <string.h>
 
 #include "matrix.h"
 
@@ -23,6 +24,16 @@ ALWAYS_INLINE Floats times(Floats a, Floats b) { return vmulq_f32(a, b); }
 ALWAYS_INLINE Floats times_plus(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
 ALWAYS_INLINE Floats load_floats(const uint8_t *from) { return vreinterpretq_f32_u8(vld1q_u8(from)); }
 ALWAYS_INLINE Floats load_halves(const uint8_t *from) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from))); }
+ALWAYS_INLINE Floats load_bytes(const uint8_t *from) {
+    uint32_t four;
+    memcpy(&four, from, sizeof four);
+    return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four)))));
+}
+ALWAYS_INLINE Floats load_signed_bytes(const uint8_t *from) {
+    uint32_t four;
+    memcpy(&four, from, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four)))));
+}
 ALWAYS_INLINE void store_floats(float *to, Floats value) { vst1q_f32(to, value); }
 
 ALWAYS_INLINE void fetch_slice_ahead(const uint8_t *weights, int vectors) {

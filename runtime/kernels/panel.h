@@ -7,7 +7,7 @@
      ints_of, floats_of      one value in all lanes
      to_floats               Ints to Floats, exact
      times, times_plus       a * b; a * b + c with one rounding
-     load_floats, load_halves, store_floats
+     load_floats, load_halves, load_bytes, load_signed_bytes, store_floats
      add_products            the integer sums of one block, see below */
 #include <math.h>
 #include <string.h>
@@ -35,7 +35,12 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
     Floats results[ROWS][VECTORS_MOST];
     EACH(row, rows)
         EACH(v, vectors) results[row][v] = floats_of(0);
-    const uint8_t *at = matrix->data + panel * matrix->panel_bytes;
+    const uint8_t *at = matrix->data + panel * matrix->panel_bytes, *numbers = at + matrix->numbers_at;
+    const size_t scale_bytes = matrix->scale_bytes, zero_bytes = matrix->zero_bytes;
+    const float part = zero_bytes == 1 ? 1.0f / (float)zero_parts(bits) : 1;
+    Floats units[VECTORS_MOST];
+    if (scale_bytes == 1)
+        EACH(v, vectors) units[v] = load_floats(at + matrix->units_at + 4 * (first + v * LANES));
     const int32_t *levels = tile->levels;
     const size_t slices = matrix->slices, lanes = matrix->block / 4;
     for (size_t block = 0; block < matrix->blocks; block++) {
@@ -45,21 +50,23 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
         EACH(row, rows)
             EACH(v, vectors) sums[row][v] = ints_of(starts[row]);
         add_products(rows, vectors, bits, slices, at + 4 * first, levels, totals, sums);
-        const uint8_t *numbers = at + slices * SLICE_BYTES;
+        const uint8_t *zeros = numbers + PANEL * scale_bytes;
         EACH(v, vectors) {
             const int column = first + v * LANES;
-            Floats scale = matrix->halves ? load_halves(numbers + 2 * column) : load_floats(numbers + 4 * column);
-            Floats zero = floats_of(0);
-            if (matrix->has_zeros)
-                zero = matrix->halves ? load_halves(numbers + 2 * (PANEL + column))
-                                      : load_floats(numbers + 4 * (PANEL + column));
+            Floats scale, zero = floats_of(0);
+            if (scale_bytes == 1) scale = times(load_signed_bytes(numbers + column), units[v]);
+            else scale = scale_bytes == 2 ? load_halves(numbers + 2 * column) : load_floats(numbers + 4 * column);
+            if (zero_bytes == 1) zero = load_bytes(zeros + column);
+            else if (zero_bytes == 2) zero = load_halves(zeros + 2 * column);
+            else if (zero_bytes == 4) zero = load_floats(zeros + 4 * column);
             EACH(row, rows) {
                 Floats sum = to_floats(sums[row][v]);
-                if (matrix->has_zeros) sum = times_plus(zero, floats_of(-totals[row]), sum);
+                if (zero_bytes) sum = times_plus(zero, floats_of(-totals[row] * part), sum);
                 results[row][v] = times_plus(sum, times(scale, floats_of(scales[row])), results[row][v]);
             }
         }
-        at += matrix->block_bytes;
+        at += slices * SLICE_BYTES;
+        numbers += matrix->number_bytes;
         levels += lanes * rows;
     }
     EACH(row, rows)
@@ -175,7 +182,7 @@ static const float *read_block(const Matrix *matrix, const void *row, bool is_ha
 static void round_row(const Matrix *matrix, const void *row, bool is_half, size_t first, size_t end, Tile *tile,
                       size_t row_at) {
     enum { INFINITE = 0x7f800000, NOTHING = 0x0d800000 /* 2^-100 */ };
-    const int32_t middle = matrix->has_zeros ? 0 : 1 << (matrix->bits - 1);
+    const int32_t middle = matrix->zero_bytes ? 0 : 1 << (matrix->bits - 1);
     const size_t lanes = matrix->block / 4;
     float room[LARGEST_BLOCK];
     int8_t levels[LARGEST_BLOCK];

@@ -33,6 +33,9 @@ static Floats load_halves(const uint8_t *from) {
     return half_to_float(half);
 }
 
+static Floats load_bytes(const uint8_t *from) { return *from; }
+static Floats load_signed_bytes(const uint8_t *from) { return (int8_t)*from; }
+
 static int32_t dot(const uint8_t *weights, int shift, int mask, int32_t levels) {
     int8_t four[4];
     memcpy(four, &levels, sizeof four);

@@ -15,6 +15,12 @@ ALWAYS_INLINE Floats load_floats(const uint8_t *from) { return _mm256_loadu_ps((
 ALWAYS_INLINE Floats load_halves(const uint8_t *from) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }
+ALWAYS_INLINE Floats load_bytes(const uint8_t *from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+}
+ALWAYS_INLINE Floats load_signed_bytes(const uint8_t *from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from)));
+}
 ALWAYS_INLINE void store_floats(float *to, Floats value) { _mm256_storeu_ps(to, value); }
 ALWAYS_INLINE Ints load_weights(const uint8_t *from) { return _mm256_loadu_si256((const __m256i *)from); }
 ALWAYS_INLINE Ints low_halves(Ints bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }

@@ -17,18 +17,19 @@ from specdec_onnx.runtime.machine.costs import DRAFT_WIDTHS, TARGET_WIDTHS, Curv
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model.decoder import Decoder, Padding
 
-_VERSION = 3
+_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A model on one device: seconds by pass width, and whether verifying passes give the logits of plain steps.
 
-    A draft model is not tested, because nothing depends on it.
+    A draft model is not tested, because nothing depends on it. `fingerprint` stands for all that costs and bits depend on.
     """
 
     curve: Curve
     identity: Identity
+    fingerprint: str = ""
 
 
 def profile_model(
@@ -39,40 +40,45 @@ def profile_model(
     on_measure: Callable[[], None] | None = None,
 ) -> Profile:
     """What was measured before, or is now (seconds); sets the decoder's padding and widest pass."""
-    file = _file(model, device, threads, decoder.exact)
+    fingerprint = _fingerprint(model, device, threads, decoder.exact)
+    file = _file(fingerprint)
     if stored := _read(file):
         decoder.padding, decoder.widest = Padding(*stored["padding"]), stored["widest"]
-        return Profile(_curve(stored), Identity(stored.get("max_difference", 0.0)))
+        return Profile(_curve(stored), Identity(stored.get("max_difference", 0.0)), fingerprint)
     if on_measure is not None:
         on_measure()
     settle_width(decoder)
     identity = settle_padding(decoder) if decoder.exact else Identity(0.0)
     curve = measure_curve(decoder, TARGET_WIDTHS if decoder.exact else DRAFT_WIDTHS)
     padding = (decoder.padding.multiple, decoder.padding.tile)
-    found = {"widths": curve.widths, "seconds": curve.seconds, "padding": padding, "widest": decoder.widest}
+    costs = {"widths": curve.widths, "seconds": curve.seconds, "per_token": curve.per_token}
+    found = costs | {"padding": padding, "widest": decoder.widest}
     _store(file, found | asdict(identity))
-    return Profile(curve, identity)
+    return Profile(curve, identity, fingerprint)
 
 
 def known_curve(model: ModelFolder, device: str, threads: int, *, exact: bool) -> Curve | None:
     """Costs that were measured before, or None."""
-    stored = _read(_file(model, device, threads, exact))
+    stored = _read(_file(_fingerprint(model, device, threads, exact)))
     return _curve(stored) if stored else None
 
 
 def _curve(stored: dict[str, Any]) -> Curve:
-    return Curve(tuple(stored["widths"]), tuple(stored["seconds"]))
+    return Curve(tuple(stored["widths"]), tuple(stored["seconds"]), tuple(stored["per_token"]))
 
 
-def _file(model: ModelFolder, device: str, threads: int, exact: bool) -> Path:
-    """Where the measurements are stored: its name stands for everything that they depend on."""
+def _file(fingerprint: str) -> Path:
+    """Where the measurements are stored."""
+    return cache_folder() / "profiles" / f"{hashlib.sha256(fingerprint.encode()).hexdigest()[:24]}.json"
+
+
+def _fingerprint(model: ModelFolder, device: str, threads: int, exact: bool) -> str:
     parts: list[Any] = [_VERSION, device, threads, exact, ort.__version__]
     parts += [platform.machine(), platform.processor(), platform.node(), os.cpu_count()]
     for file in sorted(model.graph.parent.iterdir()):
         status = file.stat()
         parts += [str(file.resolve()), status.st_size, status.st_mtime_ns]
-    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-    return cache_folder() / "profiles" / f"{key}.json"
+    return repr(parts)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def _read(file: Path) -> dict[str, Any]:
         stored: dict[str, Any] = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
-    return stored if {"widths", "seconds", "padding", "widest"} <= stored.keys() else {}
+    return stored if {"widths", "seconds", "per_token", "padding", "widest"} <= stored.keys() else {}
 
 
 def _store(file: Path, content: dict[str, Any]) -> None:

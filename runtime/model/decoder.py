@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from threading import Condition, current_thread
 from typing import Any
 
@@ -18,6 +19,8 @@ from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.kernels import Kernels
 from specdec_onnx.runtime.model.cache import make_cache
 from specdec_onnx.runtime.model.device import PROVIDERS, Device
+from specdec_onnx.runtime.model.prefix_files import PrefixFiles
+from specdec_onnx.runtime.model.prefixes import Prefixes, Rows
 from specdec_onnx.runtime.model.signature import Signature, read_signature
 
 ATTENTION_TILE = 32
@@ -146,6 +149,7 @@ class Decoder:
         self._options.add_run_config_entry("gpu_graph_id", "-1")
         self._ones = np.ones((1, capacity), np.int64)
         self._bindings: OrderedDict[tuple[int, int], _Binding] = OrderedDict()
+        self._bound = 0
         self._logits = np.empty(0, signature.logits_type)
 
     @classmethod
@@ -157,8 +161,11 @@ class Decoder:
         capacity: int,
         exact: bool = False,
         threads: int = 0,
+        half_cache: bool = True,
     ) -> "Decoder":
         """Load a model folder's graph with room for `capacity` rows; `threads` 0 means the physical cores.
+
+        Keys and values are kept in float16 where our kernels compute attention, unless `half_cache` is False.
 
         An `exact` decoder adds a dummy row where a row would be alone in its attention tile, until the self-test finds
         what this device requires. Raises SpecdecError if ONNX Runtime cannot load the graph, or the graph cannot verify
@@ -167,7 +174,7 @@ class Decoder:
         device = device or Device()
         try:
             with _NATIVE.run():
-                session, kernels = device.open(str(model.graph), threads)
+                session, kernels = device.open(model.graph, threads, half_cache=half_cache)
         except (SpecdecError, Cancelled):
             raise
         except Exception as error:
@@ -223,6 +230,7 @@ class Decoder:
         padding, rows = width - count, width
         if keep and self.signature.keeps_rows:
             rows = min(width, self.padding.width(keep + padding))
+        self._make_room(start + width)
         binding = self._binding(width, rows)
         binding.ids[0, :count] = tokens
         binding.ids[0, count:] = tokens[-1]
@@ -268,13 +276,19 @@ class Decoder:
         """Allow passes again."""
         self._options.terminate = False
 
-    def _set_positions(self, binding: _Binding, start: int, width: int) -> None:
-        total = start + width
+    def _make_room(self, total: int) -> None:
         if total > self.capacity:
             raise SpecdecError(
                 f"the context is full: {total} tokens, room for {self.capacity}",
                 fix="shorten the prompt or open the model with a larger context",
             )
+        try:
+            self.cache.reserve(total)
+        except Exception as error:
+            raise exhausted(error) or error from error
+
+    def _set_positions(self, binding: _Binding, start: int, width: int) -> None:
+        total = start + width
         if "attention_mask" in self.signature.inputs:
             mask = ort.OrtValue.ortvalue_from_numpy(self._ones[:, :total])
             binding.io.bind_ortvalue_input("attention_mask", mask)
@@ -287,6 +301,9 @@ class Decoder:
 
     def _binding(self, width: int, rows: int) -> _Binding:
         key = (width, rows)
+        if self._bound != self.cache.moves:
+            self._bindings.clear()
+            self._bound = self.cache.moves
         if key not in self._bindings:
             self._bindings[key] = self._bind(width, rows)
             if len(self._bindings) > _KEPT_BINDINGS:
@@ -346,28 +363,89 @@ def _check_attention(signature: Signature, device: Device) -> None:
 _NEAR = 64
 """How far from their ends texts usually differ: by what was drafted last."""
 
+_WORTHWHILE = 32
+"""Rows from which on setting aside and putting back pays: a pass over fewer costs hardly more than one over one."""
+
 
 class Tape:
     """A decoder together with the tokens its cache holds.
 
     Only the tokens tell which text is in the cache: whoever continues a text compares it with them first. They never
     run ahead of the cache, even if an interrupt comes between the two.
+
+    Attributes:
+        prefixes: Where rows go that another text displaces; None if they are lost.
+        files: Where texts are kept for later processes; None if they are not.
     """
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self.tokens: list[int] = []
+        self.prefixes: Prefixes | None = None
+        self.files: PrefixFiles | None = None
 
     def keep_prefix(self, tokens: Sequence[int]) -> int:
-        """Cut the cache back to the prefix that it shares with `tokens`; returns its length."""
+        """Cut the cache back to the prefix that it shares with `tokens`; returns its length.
+
+        What another text displaces is set aside.
+        """
         kept = common_prefix(self.tokens, tokens)
+        if self.prefixes is not None and len(self.tokens) - kept >= _WORTHWHILE:
+            self.decoder.rollback(len(self.tokens))
+            self.prefixes.put(self.tokens, kept, self.decoder.cache)
         self.cut(kept)
         return kept
+
+    def turn_to(self, tokens: Sequence[int]) -> int:
+        """`keep_prefix`, and what else of `tokens` was set aside or stored is put back.
+
+        Returns how many of them the cache holds then.
+        """
+        kept = self.keep_prefix(tokens)
+        if self.prefixes is not None and len(tokens) - kept >= _WORTHWHILE:
+            for start, shared, rows in self.prefixes.find(tokens, kept):
+                self._put_back(tokens[len(self.tokens) : start + shared], start, rows)
+        if self.files is not None:
+            known = len(self.tokens)
+            restored = self.files.restore(tokens, known, self.decoder.cache)
+            self.tokens.extend(tokens[known:restored])
+        return len(self.tokens)
+
+    def keep_on_disk(self, folder: Path, fingerprint: str) -> None:
+        """Let `store` and `turn_to` use files in `folder`; `fingerprint` is what the model's bits depend on."""
+        decoder = self.decoder
+        if decoder.cache.movable:
+            parts = (
+                decoder.signature.cache_type.__name__,
+                decoder.padding,
+                decoder.widest,
+                str(decoder.kernels),
+            )
+            self.files = PrefixFiles(folder, f"{fingerprint} {parts}")
+
+    def store(self, limit: int | None = None) -> None:
+        """Keep the text, or its first `limit` tokens, in a file, if there is a place for it."""
+        if self.files is not None:
+            self.decoder.rollback(len(self.tokens))
+            self.files.save(self.tokens[:limit], self.decoder.cache)
+
+    def _put_back(self, tokens: Sequence[int], start: int, rows: Rows) -> None:
+        """Append `tokens` with their rows, the last of those in a block that begins at row `start`."""
+        first = len(self.tokens) - start
+        span = slice(first, first + len(tokens))
+        self.decoder.cache.extend(len(tokens), lambda name: rows[name][:, :, span])
+        self.tokens.extend(tokens)
 
     def cut(self, length: int) -> None:
         """Forget every token from position `length` on."""
         del self.tokens[length:]
         self.decoder.rollback(len(self.tokens))
+
+    def forget(self) -> None:
+        """Empty the cache, and forget what was set aside."""
+        self.cut(0)
+        if self.prefixes is not None:
+            self.prefixes.clear()
 
     def forward(
         self, tokens: Sequence[int], *, keep: int = 0, progress: Callable[[int, int], None] | None = None
@@ -385,6 +463,14 @@ class Tape:
             if progress is not None:
                 progress(start + len(chunk), len(tokens))
         return rows
+
+
+def set_aside(tapes: Sequence[Tape], budget: int) -> None:
+    """Let tapes keep what other texts displace, in `budget` bytes together; each gets room for as many tokens."""
+    tapes = [tape for tape in tapes if tape.decoder.cache.movable]
+    sizes = [tape.decoder.cache.row_bytes for tape in tapes]
+    for tape, size in zip(tapes, sizes, strict=True):
+        tape.prefixes = Prefixes(budget * size // sum(sizes)) if budget else None
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

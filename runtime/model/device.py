@@ -2,14 +2,17 @@
 
 import importlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.graph_file import with_half_cache
 from specdec_onnx.models.system import own_cores
 from specdec_onnx.runtime.kernels import Kernels, kernels
 
@@ -56,6 +59,8 @@ PROVIDERS = {
     "webgpu": "WebGpuExecutionProvider",
 }
 AUTO = "auto"
+CACHES = (AUTO, "fp32")
+"""How keys and values are kept: float16 where our attention runs, or as the graph has them."""
 """Stands for the fastest usable device, by measurement."""
 
 _EXTRAS = {"cpu": "cpu", "cuda": "cuda", "dml": "directml", "webgpu": "webgpu"}
@@ -91,6 +96,13 @@ def session_options(threads: int = 0) -> Any:
     return options
 
 
+def _apart(folder: Path, threads: int) -> Any:
+    """The options for a graph that is not read from its file, though its weights are: from `folder`."""
+    options = session_options(threads)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    return options
+
+
 def check_threads(threads: int) -> None:
     """Raise SpecdecError for more threads than this process has cores: a pass would take minutes."""
     most = len(own_cores())
@@ -100,6 +112,12 @@ def check_threads(threads: int) -> None:
             f"this process may use {most} core{'s' if most > 1 else ''}",
             f"give at most {most}, or 0 for all physical cores",
         )
+
+
+def check_cache(cache: str) -> None:
+    """Raise SpecdecError for a type of cache that there is not."""
+    if cache not in CACHES:
+        raise SpecdecError(f"unknown cache {cache!r}", fix=f"choose one of {', '.join(CACHES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +147,27 @@ class Device:
     def _is_plugin(self) -> bool:
         return self.provider in PACKAGES and not obstacle(self.provider)
 
-    def open(self, path: str, threads: int = 0) -> tuple[Any, Kernels]:
+    def open(self, path: Path, threads: int = 0, *, half_cache: bool = True) -> tuple[Any, Kernels]:
         """A session for the graph at `path`, and what multiplies its 4- and 8-bit weights: on the CPU, our own kernels.
 
-        Raises SpecdecError when the provider does not start, or the kernels that the environment demands are missing.
+        Keys and values are kept in halves where our attention runs, unless `half_cache` is False. Raises SpecdecError
+        when the provider does not start, or the kernels that the environment demands are missing.
         """
         ours = kernels() if self.name == "cpu" else Kernels(absent=f"{self.name} has its own")
-        return ours.open(partial(self.session, path), partial(session_options, threads))
+        halved = with_half_cache(path) if half_cache and ours.has_attention else None
+        if halved is not None:
+            with suppress(
+                Exception
+            ):  # with the graph as it is the model may open, or its error be understood
+                session, used = ours.open(
+                    partial(self.session, halved), partial(_apart, path.parent, threads)
+                )
+                if used.has_attention:
+                    return session, used
+        return ours.open(partial(self.session, str(path)), partial(session_options, threads))
 
-    def session(self, path: str, options: ort.SessionOptions) -> Any:
-        """Open the graph at `path`, with the CPU provider as the fallback for operators that this device lacks.
+    def session(self, path: str | bytes, options: ort.SessionOptions) -> Any:
+        """Open a graph, given as file or content, with the CPU provider for operators that this device lacks.
 
         Raises SpecdecError when the provider does not start.
         """
@@ -152,7 +181,7 @@ class Device:
             raise self._not_started(f"onnxruntime {ort.__version__} could not load {self.provider}")
         return session
 
-    def _session(self, path: str, options: ort.SessionOptions) -> Any:
+    def _session(self, path: str | bytes, options: ort.SessionOptions) -> Any:
         if self._is_plugin:
             options.add_provider_for_devices(plugin_devices(self.provider)[:1], self._options)
             return ort.InferenceSession(path, options)

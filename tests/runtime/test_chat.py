@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generate import Step
 from specdec_onnx.runtime.model.decoder import Decoder
@@ -172,3 +174,56 @@ def test_an_edit_of_no_message_says_how_they_are_numbered(engine: Engine, index:
     with pytest.raises(SpecdecError, match="there is no message") as caught:
         chat.edit(index, "x")  # type: ignore[arg-type]
     assert caught.value.why == "they are numbered from 0 to 0"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """An engine whose context holds a few turns."""
+    return load(export_tiny_pair(tmp_path_factory.mktemp("pairs") / "small", seed=5), context=160)
+
+
+def talk(engine: Engine, turns: int, **options: Any) -> Chat:
+    chat = engine.chat(system="Be brief.")
+    for turn in range(turns):
+        list(chat.send(f"question number {turn}", max_new_tokens=8, **options))
+    return chat
+
+
+def test_a_full_context_ends_a_conversation_unless_the_oldest_turns_may_be_left_out(small: Engine) -> None:
+    with pytest.raises(SpecdecError, match=r"the conversation has \d+ tokens, the context has room for 160"):
+        talk(small, 12)
+    chat = talk(small, 12, drop_oldest=True)
+    assert len(chat.messages) == 25, "nothing is lost"
+    assert chat.left_out > 0 and chat.left_out % 2 == 0
+    rest = chat.messages[1 + chat.left_out :]
+    expected = small.pair.target.tokenizer.decode(small.last.prompt)
+    assert rest[0]["content"] in expected and "Be brief." in expected
+    assert f"number {chat.left_out // 2 - 1}" not in expected
+
+
+def test_what_was_left_out_stays_out_so_that_the_cache_fits(
+    small: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, known, changes = small.chat(), [0], 0
+    for turn in range(14):
+        read = count_rows(small.target, monkeypatch)
+        list(chat.send(f"question number {turn}", max_new_tokens=8, mode="plain", drop_oldest=True))
+        monkeypatch.undo()
+        changes += chat.left_out != known[-1]
+        assert chat.left_out != known[-1] or sum(read) < 60
+        known.append(chat.left_out)
+    assert 1 <= changes <= 7 and known == sorted(known)
+
+
+def test_a_conversation_that_was_cut_short_is_whole_again(small: Engine) -> None:
+    chat = talk(small, 12, drop_oldest=True)
+    list(chat.edit(3, "a short question", max_new_tokens=8, drop_oldest=True))
+    assert chat.left_out == 0 and "number 0" in small.pair.target.tokenizer.decode(small.last.prompt)
+
+
+def test_one_message_that_is_too_long_is_refused_all_the_same(small: Engine) -> None:
+    chat = talk(small, 3, drop_oldest=True)
+    before = [dict(message) for message in chat.messages]
+    with pytest.raises(SpecdecError, match="the context has room for 160"):
+        chat.send("too long " * 100, drop_oldest=True)
+    assert chat.messages == before

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Product:
-    """y = x·Wᵀ + bias, W [columns, inner] in blocks; `zeros` is None, "packed" or "float"."""
+    """y = x·Wᵀ + bias, W [columns, inner] in blocks; `zeros` is None, "packed", "float" or "parts" (floats that are sixteenths)."""
 
     columns: int
     inner: int
@@ -51,6 +51,8 @@ class Product:
             found["zeros"] = rng.integers(0, 256, size, dtype=np.uint8)
         elif self.zeros == "float":
             found["zeros"] = (rng.random(shape) * (1 << self.bits)).astype(self.kind)
+        elif self.zeros == "parts":
+            found["zeros"] = (rng.integers(0, 256, shape) / 16).astype(self.kind)
         if self.bias:
             found["bias"] = rng.standard_normal(self.columns).astype(self.kind)
         return found

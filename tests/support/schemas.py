@@ -67,6 +67,6 @@ SCHEMAS: dict[str, Any] = {
         ["title", "start"],
         title=WORD,
         start={"type": "string", "format": "date"},
-        attendees=listed(closed(name=WORD, required={"type": ["boolean", "null"]}), 0, 1),
+        attendees=listed(closed(name=WORD, optional={"type": ["boolean", "null"]}), 0, 1),
     ),
 }  # fmt: skip

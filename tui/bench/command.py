@@ -92,7 +92,7 @@ def _modes(engine: Engine, wanted: Sequence[str] | None, *, against: str | None)
 def _engines(args: argparse.Namespace) -> dict[str, Engine]:
     """The engine whose modes are listed by their plain names as "", and those with other kernels by these names."""
     if not args.kernels:
-        return {"": load_engine(args)}
+        return {"": load_engine(args, prefix_memory=0)}
     if len(args.kernels) > 1:
         _check_room(args)
     engines: dict[str, Engine] = {}
@@ -102,14 +102,14 @@ def _engines(args: argparse.Namespace) -> dict[str, Engine]:
                 raise SpecdecError(
                     "our kernels are not available here", chosen.absent, "see `specdec doctor`"
                 )
-            engines[name if engines else ""] = load_engine(args)
+            engines[name if engines else ""] = load_engine(args, prefix_memory=0)
     return engines
 
 
 def _check_room(args: argparse.Namespace) -> None:
     """Raise SpecdecError if memory is insufficient for one engine of each kernel set."""
     pair = open_pair(locate(args.pair), args.draft)
-    each = footprints(pair.models, args.context)
+    each = footprints(pair.models, args.context, half_cache=args.cache == "auto")
     needs = {f"{role} ({name})": need for name in args.kernels for role, need in each.items()}
     check_memory(needs, context_limit(pair.target, args.context))
 

@@ -32,7 +32,8 @@ def _chat(args: argparse.Namespace) -> int:
             "there is no terminal to chat in", fix='specdec run PAIR "your prompt" works in pipes'
         )
     pairs = [] if args.pair is None else [locate(args.pair)]
-    opener = partial(open_process, draft=args.draft, threads=args.threads, context=args.context)
+    options = {"threads": args.threads, "context": args.context, "cache": args.cache}
+    opener = partial(open_process, draft=args.draft, **options)
     services = Services.start(opener, prepare_pair)
     services.extra_pairs = pairs
     app = ChatApp(services, device=args.device, open_latest=args.latest)
@@ -86,7 +87,7 @@ def inner_command(args: argparse.Namespace) -> str:
         "chat",
         *([] if args.pair is None else [args.pair]),
     ]
-    words += ["--device", args.device, "--threads", str(args.threads)]
+    words += ["--device", args.device, "--threads", str(args.threads), "--cache", args.cache]
     words += ["--context", str(args.context)] if args.context else []
     words += ["--draft", args.draft] if args.draft else []
     words += ["--continue"] if args.latest else []

@@ -185,10 +185,12 @@ async def open_process(
     draft: str | None = None,
     threads: int = 0,
     context: int | None = None,
+    cache: str = "auto",
 ) -> EngineProcess:
     """Load a pair in a process of its own; SpecdecError when it can't run here."""
     child = await AsyncChild.start(WORKER)
-    child.tell({"pair": pair, "device": device, "draft": draft, "threads": threads, "context": context})
+    options = {"draft": draft, "threads": threads, "context": context, "cache": cache}
+    child.tell({"pair": pair, "device": device, **options})
     try:
         while "ready" not in (message := await _next(child)):
             on_measure()

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from traceback import print_exc
 from typing import Any, TextIO
@@ -18,11 +18,15 @@ from specdec_onnx.models.tokenizer import Tokenizer
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generate import Step
+from specdec_onnx.runtime.model.prefix_files import prefix_folder
 from specdec_onnx.runtime.text.detokenizer import Detokenizer
 from specdec_onnx.runtime.turns import Stream
 from specdec_onnx.tui.chat.courtesy import set_modules_aside, step_back
 from specdec_onnx.tui.chat.session import OnProgress, Piece, Request, Round, as_source
 from specdec_onnx.tui.child import incoming, open_channel, say
+
+IDLE = 1.0
+"""Seconds without a request after which there is time to store the conversation."""
 
 
 def main() -> None:
@@ -37,7 +41,7 @@ def main() -> None:
         step_back()
         worker = _load(plan, channel)
         while worker is not None:
-            _answer(worker, jobs.get(), channel)
+            _answer(worker, _next(jobs, worker.engine), channel)
     except BrokenPipeError:
         pass  # the chat has gone
     except Exception:  # noqa: BLE001 - the chat shows the last line
@@ -100,24 +104,21 @@ class Worker:
             partial=request.partial,
             parameters=request.settings,
             mode=request.mode,
+            drop_oldest=request.settings.overflow == "drop",
             on_progress=on_progress,
         )
+
+    def statistics(self, stream: Stream) -> dict[str, Any]:
+        """An answer's figures, with how many messages it did without."""
+        return stream.result.statistics.as_dict() | {"left_out": self._chat.left_out}
 
     def _new_chat(self) -> Chat:
         return Chat(self.engine, raw=self.engine.pair.target.chat_template is None)
 
 
-def open_worker(
-    pair: str,
-    device: str,
-    draft: str | None = None,
-    threads: int = 0,
-    context: int | None = None,
-    **options: Any,
-) -> Worker:
-    """Load a pair; SpecdecError when it can't run here."""
-    engine = load(pair, draft=draft, device=device, threads=threads, context=context, **options)
-    return Worker(engine, Path(pair).resolve().name)
+def open_worker(pair: str, **options: Any) -> Worker:
+    """Load a pair with the options of `load`; SpecdecError when it can't run here."""
+    return Worker(load(pair, prefix_folder=prefix_folder(), **options), Path(pair).resolve().name)
 
 
 def rounds(stream: Stream, tokenizer: Tokenizer) -> Iterator[Round]:
@@ -155,13 +156,22 @@ def _load(plan: Mapping[str, Any], channel: TextIO) -> Worker | None:
     return worker
 
 
+def _next(jobs: SimpleQueue[Job], engine: Engine) -> Job:
+    """The next request; while none comes, the conversation is stored, so that it need not be read after a restart."""
+    try:
+        return jobs.get(timeout=IDLE)
+    except Empty:
+        engine.store_text()
+        return jobs.get()
+
+
 def _answer(worker: Worker, job: Job, channel: TextIO) -> None:
     try:
         stream = worker.stream(job.request, lambda done, total: say(channel, {"progress": [done, total]}))
         job.begin(stream)
         for each in rounds(stream, worker.engine.tokenizer):
             say(channel, {"round": [each.text, each.pieces, each.reason]})
-        say(channel, {"ended": stream.result.statistics.as_dict()})
+        say(channel, {"ended": worker.statistics(stream)})
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - the chat shows it

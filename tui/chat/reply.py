@@ -142,7 +142,9 @@ def answer_note(reason: str | None, statistics: Mapping[str, Any]) -> str:
         else ""
     )
     ending, new = ENDINGS.get(reason, "") + why, statistics.get("new_tokens")
-    return _joined(ending, _speed(statistics), f"{new} tok", _accepted(statistics)) if new else ending
+    left_out = f"without the first {count} messages" if (count := statistics.get("left_out")) else ""
+    speed = (_speed(statistics), f"{new} tok", _accepted(statistics)) if new else ()
+    return _joined(ending, left_out, *speed)
 
 
 def _joined(*parts: str) -> str:

@@ -6,7 +6,7 @@ The settings dialog shows each number of `Parameters`; `FIELDS` may have more ro
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.system import home, replacing
 from specdec_onnx.runtime.sampling.parameters import NUMBERS, Parameters
+
+OVERFLOWS = {"stop": "stop, and say so", "drop": "leave out the oldest turns"}
+"""What happens to a conversation that is too long for the context; the history keeps all of it."""
 
 DEVICES = ("cpu", "cuda", "dml", "webgpu", "auto")
 
@@ -25,6 +28,7 @@ class Settings(Parameters):
     system: str = ""
     device: str = "cpu"
     speculate: bool = True
+    overflow: str = "stop"
     max_new_tokens: int = 1024
 
     @classmethod
@@ -43,12 +47,13 @@ class Settings(Parameters):
 DEFAULTS = Settings()
 _NAMES = {field.name for field in fields(Settings)}
 _ONLY_CHAT = _NAMES - {field.name for field in fields(Parameters)}
+_CHOICES: dict[str, Collection[str]] = {"device": DEVICES, "overflow": OVERFLOWS}
 STORED = _NAMES - {"logit_bias"}
 
 
 def _with_valid(settings: Settings, name: str, value: Any) -> Settings:
     wrong_type = name in _ONLY_CHAT and type(value) is not type(getattr(DEFAULTS, name))
-    if wrong_type or (name == "device" and value not in DEVICES):
+    if wrong_type or value not in _CHOICES.get(name, [value]):
         return settings
     try:
         return replace(settings, **{name: value})

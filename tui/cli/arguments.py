@@ -12,6 +12,7 @@ from specdec_onnx.runtime.sampling.parameters import NUMBERS
 from specdec_onnx.tui.chat.settings import DEVICES
 
 MODES = ("plain", "suffix", "draft", "auto")
+CACHES = ("auto", "fp32")
 OPPONENTS = ("ort-genai", "llama.cpp")
 """Programs that `specdec bench` can compare with."""
 
@@ -33,6 +34,7 @@ def chat_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=DEVICES, default="cpu", help=about)
     _add_threads(parser)
     _add_context(parser)
+    _add_cache(parser)
     group = parser.add_argument_group("in a browser")
     _add_switch(group, "--serve", "serve the chat to a browser on this machine")
     group.add_argument("--host", default="localhost", help="address to serve at (default: %(default)s)")
@@ -53,6 +55,8 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--system", type=text, metavar="TEXT", help="instructions that go before the prompt")
     _add_switch(parser, "--raw", "continue the prompt as it is, without the chat template")
+    about = "put the text of this file before the prompt; what the model reads of it is kept on disk for the next time"
+    parser.add_argument("--cache-prompt", type=user_path, metavar="FILE", help=about)
     _add_switch(parser, "--json", "print one JSON object once the answer is complete")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument(
@@ -175,6 +179,7 @@ def _add_engine(parser: argparse.ArgumentParser, nargs: str | None = None) -> No
     group.add_argument("--draft-device", metavar="DEVICE", help="the draft's device (default: the target's)")
     _add_threads(group)
     _add_context(group)
+    _add_cache(group)
 
 
 def _add_draft(parser: Group, kind: Callable[[str], str | Path]) -> None:
@@ -187,8 +192,13 @@ def _add_threads(parser: Group) -> None:
 
 
 def _add_context(parser: Group) -> None:
-    about = "longest prompt and answer together, in tokens (default: 8192, or the model's own limit if that is less)"
+    about = "longest prompt and answer together, in tokens (default: the model's own limit, or less where memory is scarce)"
     _add_number(parser, "--context", about)
+
+
+def _add_cache(parser: Group) -> None:
+    about = "auto: keys and values in fp16 where specdec's own kernels run; fp32: in twice the memory (default: auto)"
+    parser.add_argument("--cache", choices=CACHES, default="auto", help=about)
 
 
 def _add_modes(parser: Group, about: str, default: list[str] | None = None) -> None:

@@ -51,7 +51,7 @@ def _devices() -> dict[str, dict[str, str]]:
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
     """What the pair will take, predicted from its files, and what is available."""
     pair = open_pair(locate(args.pair), args.draft)
-    needs = footprints(pair.models, args.context)
+    needs = footprints(pair.models, args.context, half_cache=args.cache == "auto")
     total, available = sum(need.total for need in needs.values()), available_memory()
     return {
         "text": gigabytes(total) + (f" of memory, {gigabytes(available)} are available" if available else ""),

@@ -9,8 +9,8 @@ from specdec_onnx.runtime import engine
 from specdec_onnx.runtime.sampling.parameters import NUMBERS, Parameters
 
 
-def load_engine(args: argparse.Namespace) -> engine.Engine:
-    """Open the pair that the options name."""
+def load_engine(args: argparse.Namespace, **options: Any) -> engine.Engine:
+    """Open the pair that the options name; `options` are further arguments of `load`."""
     return engine.load(
         locate(args.pair),
         draft=args.draft,
@@ -18,7 +18,9 @@ def load_engine(args: argparse.Namespace) -> engine.Engine:
         draft_device=args.draft_device,
         threads=args.threads,
         context=args.context,
+        cache=args.cache,
         on_measure=say_measuring,
+        **options,
     )
 
 

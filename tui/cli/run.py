@@ -16,12 +16,18 @@ from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.models.text import percent, rate
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.generate import Statistics
+from specdec_onnx.runtime.model.decoder import common_prefix
+from specdec_onnx.runtime.model.prefix_files import prefix_folder
 from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.text.prompt import prompt_tokens
 from specdec_onnx.tui.cli.engine import load_engine, parameters
-from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, shown
+from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, read_text, shown
 
 STDIN = "-"
 NO_PROMPT = "there is no prompt", "", 'specdec run PAIR "your prompt", or pipe text in'
+SEPARATOR = "\n\n"
+"""Between the text of --cache-prompt and the prompt."""
+
 CUT = {
     "length": " · cut off by --max-new-tokens",
     "context": " · cut off by the context limit",
@@ -36,9 +42,16 @@ def run(args: argparse.Namespace) -> int:
     if args.raw and args.system:
         raise SpecdecError("--raw and --system exclude each other", "a raw prompt goes to the model as it is")
     settings = parameters(args)
+    preamble = read_text(args.cache_prompt) if args.cache_prompt else ""
     prompt = _prompt(args.prompt, raw=args.raw)
     warned = _warn_of_unread_input(args.prompt)
-    code = _answer(load_engine(args), prompt, settings, args)
+    engine = load_engine(args, **({"prefix_folder": prefix_folder()} if preamble else {}))
+    code = _answer(
+        engine, f"{preamble}{'' if args.raw or not preamble else SEPARATOR}{prompt}", settings, args
+    )
+    if preamble:
+        alone = prompt_tokens(engine.pair.target, preamble, system=args.system, raw=args.raw)
+        engine.store_text(common_prefix(alone, engine.last.prompt))
     if not warned:
         _warn_of_unread_input(args.prompt)  # it may have arrived late
     return code

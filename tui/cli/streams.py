@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Timer
 from typing import Any, TextIO
 
@@ -49,6 +50,18 @@ def read_input(*, raw: bool = False) -> str:
         source = getattr(sys.stdin, "buffer", None)
         text = sys.stdin.read() if source is None else _decode(source.read())
     return text if raw else re.sub("\r\n?", "\n", text)
+
+
+def read_text(file: Path) -> str:
+    """The text of a file, without a byte order mark. Raises SpecdecError if it cannot be read or is no text."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise SpecdecError(f"cannot read {file}", error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise SpecdecError(
+            f"{file} is not UTF-8", str(error), "convert it, with iconv for example"
+        ) from error
 
 
 def input_left() -> bool:

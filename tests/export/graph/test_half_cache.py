@@ -22,7 +22,7 @@ from specdec_onnx.runtime.model.decoder import Decoder
 def test_the_cache_is_halved_and_the_logits_stay_near(tmp_path: Path, format: str) -> None:
     folder = export_tiny(tmp_path / "tiny", format=format, seed=3)
     text = np.random.default_rng(0).integers(0, 380, 40).tolist()
-    whole = Decoder.open(open_model(folder), capacity=64)
+    whole = Decoder.open(open_model(folder), capacity=64, half_cache=False)
     expected = whole.forward(text).copy()
     halve_cache(folder)
     model = open_model(folder)
@@ -39,7 +39,7 @@ def test_families_whose_attention_reads_more_inputs_or_fewer(tmp_path: Path, fam
     sizes = {"num_hidden_layers": 4, "seed": 3}
     text = np.random.default_rng(0).integers(0, 380, 30).tolist()
     folder = export_tiny(tmp_path / "tiny", family, **sizes)
-    expected = Decoder.open(open_model(folder), capacity=64).forward(text).copy()
+    expected = Decoder.open(open_model(folder), capacity=64, half_cache=False).forward(text).copy()
     halve_cache(folder)
     found = Decoder.open(open_model(folder), capacity=64).forward(text)
     assert 0 < np.sqrt(np.mean((found - expected) ** 2)) < 0.05 * expected.std()
@@ -52,7 +52,10 @@ def test_a_pair_is_exported_with_half_a_cache(tmp_path: Path) -> None:
         options = Options(cache=cache, trim=300)  # type: ignore[arg-type]
         pair = open_pair(export_pair(checkpoint, checkpoint, tmp_path / cache, options))
         assert pair.draft is not None
-        caches[cache] = [Decoder.open(model, capacity=64).cache.nbytes for model in (pair.target, pair.draft)]
+        caches[cache] = [
+            Decoder.open(model, capacity=64, half_cache=False).cache.nbytes
+            for model in (pair.target, pair.draft)
+        ]
         assert pair.draft.facts.get("cache", "fp32") == cache
     assert [2 * size for size in caches["fp16"]] == caches["fp32"]
 

@@ -277,6 +277,7 @@ def test_a_block_without_steps_is_its_offset() -> None:
     halves = as_halves(blocks.scales, blocks.zeros)
     stored = Blocks(blocks.levels, halves[0], 4, halves[1])
     np.testing.assert_allclose(stored.matrix(128).reshape(4, 32)[:, 0], [0, -3, 7.5, 2], rtol=1e-5)
+    assert blocks.zeros is not None and (blocks.zeros >= 0).all()
 
 
 def test_a_trimmed_head_is_copied_too(tmp_path: Path) -> None:
@@ -334,7 +335,7 @@ def test_a_product_is_that_with_the_files_weights(
         graph.output("y", np.float32, [1, "rows", 128])
         format.copy_blocks(graph, "x", [stored.rows(slice(0, 64)), stored], 512, "y")
         graph.save(tmp_path / "model.onnx")
-    session, _ = Device().open(str(tmp_path / "model.onnx"), 1)
+    session, _ = Device().open(tmp_path / "model.onnx", 1)
     x = np.random.default_rng(2).standard_normal((3, 512)).astype(np.float32)
     expected = np.tile(x @ dequantize(raw, Kind[kind]).T, (1, 2))
     difference = session.run(None, {"x": x[None]})[0][0] - expected

@@ -12,6 +12,7 @@ from specdec_onnx.export.graph.builder import Graph, TensorFile
 from specdec_onnx.export.quantization.linear import (
     Format,
     RowwiseInt8,
+    as_bytes,
     as_halves,
     column_scales,
     parse_format,
@@ -121,13 +122,58 @@ def test_an_unknown_format_is_refused(text: str) -> None:
         parse_format(text)
 
 
-@pytest.mark.parametrize("format", ["int4", "int8", "int4-128"])
-def test_scales_of_blocks_are_halves(tmp_path: Path, format: str) -> None:
+def stored_scales(folder: Path, format: str) -> Matrix:
+    multiply(folder, parse_format(format), random(1, 2, 256), random(2, 48, 256))
+    tensors = {one.name: one for one in onnx.load(folder / "linear.onnx").graph.initializer}
+    return np.asarray(onnx.numpy_helper.to_array(tensors["y.scale"])).reshape(48, -1)
+
+
+def test_scales_of_8_bit_blocks_are_halves(tmp_path: Path) -> None:
     """Our kernels read halves, which take half the bytes."""
-    multiply(tmp_path, parse_format(format), random(1, 2, 256), random(2, 48, 256))
-    tensors = {one.name: one for one in onnx.load(tmp_path / "linear.onnx").graph.initializer}
-    scales = onnx.numpy_helper.to_array(tensors["y.scale"])
+    scales = stored_scales(tmp_path, "int8")
     np.testing.assert_array_equal(scales.astype(np.float16), scales)
+
+
+@pytest.mark.parametrize("format", ["int4", "int4-128"])
+def test_scales_of_4_bit_blocks_count_units_of_their_row(tmp_path: Path, format: str) -> None:
+    """Our kernels read such a scale in one byte."""
+    scales = stored_scales(tmp_path, format)
+    units = np.abs(scales).max(axis=1, keepdims=True) / np.float32(127)
+    assert not (units.view(np.int32) & 255).any()
+    np.testing.assert_array_equal(np.rint(scales / units) * units, scales)
+
+
+def test_numbers_in_bytes_stay_near_the_exact_ones() -> None:
+    rng = np.random.default_rng(5)
+    scales = rng.uniform(0.2, 1, (40, 64)).astype(np.float32) * np.float32(1e-3)
+    zeros = rng.uniform(0, 15, scales.shape).astype(np.float32)
+    rounded, parts = as_bytes(scales, zeros)
+    assert parts is not None
+    np.testing.assert_allclose(rounded, scales, rtol=0, atol=1e-3 / 127 / 2 * 1.001)
+    np.testing.assert_array_equal(parts * 16, np.rint(parts * 16))
+    np.testing.assert_allclose(parts, zeros * scales / rounded, atol=1 / 32 * 1.001)
+
+
+def test_scales_that_bytes_would_spoil_become_halves() -> None:
+    """One block dwarfs the others, which would all count no unit."""
+    scales = np.full((2, 64), 1e-3, np.float32)
+    scales[1, 0] = 1
+    np.testing.assert_array_equal(as_bytes(scales)[0], as_halves(scales)[0])
+    scales[1, 0] = 1e-3
+    assert not np.array_equal(as_bytes(scales)[0], as_halves(scales)[0])
+
+
+@pytest.mark.parametrize("far", [-0.5, 16.5])
+def test_a_zero_point_out_of_a_bytes_range_keeps_all_in_halves(far: float) -> None:
+    zeros = np.full((3, 4), 8.03, np.float32)
+    zeros[2, 1] = far
+    scales = np.ones_like(zeros)
+    np.testing.assert_array_equal(as_bytes(scales, zeros)[1], as_halves(scales, zeros)[1])
+
+
+def test_a_row_of_zeros_has_scales_of_zero() -> None:
+    scales, parts = as_bytes(np.zeros((1, 4), np.float32), np.zeros((1, 4), np.float32))
+    assert not scales.any() and parts is not None and not parts.any()
 
 
 @pytest.mark.parametrize("size", [1e-7, 1e6])

@@ -144,6 +144,24 @@ def test_costs_behind_the_last_width_go_on_in_a_line() -> None:
     assert [curve(width) for width in (3, 4, 6, 8)] == pytest.approx([0.15, 0.2, 0.3, 0.4])
 
 
+def test_attention_over_the_text_before_a_pass_is_part_of_its_cost() -> None:
+    curve = Curve((1, 5), (0.02, 0.04), per_token=(1e-6, 3e-6))
+    curve.context = 10_000
+    assert [curve(width) for width in (1, 3, 5)] == pytest.approx([0.03, 0.05, 0.07])
+    curve.observe(1, 0.06, 1.0)
+    assert curve(5) == pytest.approx(0.14)
+
+
+def test_more_is_drafted_after_a_long_text() -> None:
+    """A pass costs more there and reads the text once for all of its rows, so that a further row is cheap beside it."""
+    target = Curve((1, 8), (0.02, 0.034), per_token=(2e-6, 2e-6))
+    planner = Planner(target, Curve((1, 8), (0.006, 0.02), per_token=(1e-7, 1e-7)))
+    planner.begin_round(100)
+    assert not planner.worth_drafting(0.4, 3) and not planner.worth_checking(0.08, 3)
+    planner.begin_round(20_000)
+    assert planner.worth_drafting(0.4, 3) and planner.worth_checking(0.08, 3)
+
+
 def test_gain_of_a_free_proposal() -> None:
     planner = Planner(flat())
     assert planner.gain([]) == pytest.approx(0)

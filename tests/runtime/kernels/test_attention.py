@@ -16,9 +16,11 @@ from support.attention import Array, Attention, Text, cut
 from support.matmulnbits import open_with
 from support.tiny import export_tiny
 
+from specdec_onnx.models import graph_file
 from specdec_onnx.models.folder import open_model
 from specdec_onnx.runtime import kernels as front
 from specdec_onnx.runtime.kernels import Kernels, kernels, usable_sets
+from specdec_onnx.runtime.machine.footprint import predict
 from specdec_onnx.runtime.machine.self_test import settle_padding
 from specdec_onnx.runtime.model import decoder as decoder_module
 from specdec_onnx.runtime.model.decoder import NO_PADDING, Decoder
@@ -214,7 +216,7 @@ def test_a_text_that_is_longer_than_its_cache_is_an_error_of_that_run() -> None:
     attention = Attention()
     text = Text(opened(kernels(), attention), attention, capacity=20)
     text.read(attention.rows(20))
-    with pytest.raises(Exception, match="present_key|shape verification"):
+    with pytest.raises(Exception, match=r"present_key|shape verification"):
         text.read(attention.rows(1))
 
 
@@ -225,6 +227,36 @@ def test_where_attention_is_ours_a_step_is_one_row(tmp_path: Path, monkeypatch: 
     assert settle_padding(decoder).bit_identical and decoder.padding == NO_PADDING
     monkeypatch.setenv(front.SETTING, "off")
     assert Decoder.open(model, capacity=300, exact=True).padding != NO_PADDING
+
+
+def test_where_attention_is_ours_the_cache_is_in_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(export_tiny(tmp_path / "m", format="int4", seed=3))
+    text = np.random.default_rng(0).integers(0, 380, 40).tolist()
+    halved, whole = (Decoder.open(model, capacity=64, half_cache=half) for half in (True, False))
+    assert halved.kernels.has_attention and halved.signature.cache_type is np.float16
+    assert 2 * halved.cache.nbytes == whole.cache.nbytes
+    assert predict(model, 64).cache == halved.cache.nbytes
+    assert predict(model, 64, half_cache=False).cache == whole.cache.nbytes
+    found, expected = halved.forward(text).copy(), whole.forward(text)
+    assert 0 < np.sqrt(np.mean((found - expected) ** 2)) < 0.05 * expected.std()
+    monkeypatch.setenv(front.SETTING, "off")
+    assert Decoder.open(model, capacity=64).cache.nbytes == whole.cache.nbytes == predict(model, 64).cache
+
+
+def test_a_rejected_attention_keeps_its_cache(tmp_path: Path) -> None:
+    decoder = Decoder.open(open_model(export_tiny(tmp_path / "m", format="int4", head_dim=272)), capacity=64)
+    assert "only heads of" in decoder.kernels.attention and decoder.signature.cache_type is np.float32
+    assert np.isfinite(decoder.forward([5, 6, 7])).all()
+
+
+def test_a_graph_with_its_weights_inside_keeps_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(export_tiny(tmp_path / "m", format="int4"))
+    monkeypatch.setattr(graph_file, "_LARGEST_GRAPH", model.graph.stat().st_size - 1)
+    assert Decoder.open(model, capacity=64).signature.cache_type is np.float32
 
 
 def test_a_graph_without_that_operator_is_padded_as_before(

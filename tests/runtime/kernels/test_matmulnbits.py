@@ -26,7 +26,7 @@ products = st.builds(
     inner=st.integers(1, 600),
     bits=st.sampled_from([4, 8]),
     block=st.sampled_from([16, 32, 64, 128, 256]),
-    zeros=st.sampled_from([None, "packed", "float"]),
+    zeros=st.sampled_from([None, "packed", "float", "parts"]),
     bias=st.booleans(),
     half=st.booleans(),
     seed=st.integers(0, 1000),
@@ -110,6 +110,20 @@ def test_a_missing_zero_point_is_the_middle(forced: Kernels) -> None:
         for stored in (product.stored(), product.stored() | middle)
     ]
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("spoiler", [0.3, 16.0, -0.0625, 1 + 2.0**-20])
+@pytest.mark.parametrize("half", [False, True])
+def test_zero_points_in_bytes_give_the_same_bits(forced: Kernels, half: bool, spoiler: float) -> None:
+    """One that is no sixteenth of a level keeps all of them from being stored in bytes."""
+    product = Product(40, 96, zeros="parts", half=half)
+    stored = product.stored()
+    other = {name: array.copy() for name, array in stored.items()}
+    other["zeros"][7, 1] = spoiler
+    x = product.rows(5)
+    in_bytes, wider = (run(open_with(forced, model_of(product, each))[0], x) for each in (stored, other))
+    assert np.array_equal(np.delete(in_bytes, 7, axis=1), np.delete(wider, 7, axis=1))
+    assert not np.array_equal(in_bytes[:, 7], wider[:, 7])
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1e-38, 1e-44, 3e38])

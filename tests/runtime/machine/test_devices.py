@@ -21,7 +21,13 @@ from specdec_onnx.runtime.machine import footprint
 from specdec_onnx.runtime.machine import loading as placement
 from specdec_onnx.runtime.machine import self_test as selftest
 from specdec_onnx.runtime.machine.costs import Curve
-from specdec_onnx.runtime.machine.footprint import Footprint, check_memory, context_limit, predict
+from specdec_onnx.runtime.machine.footprint import (
+    DEFAULT_CONTEXT,
+    Footprint,
+    check_memory,
+    context_limit,
+    predict,
+)
 from specdec_onnx.runtime.machine.profile import Profile
 from specdec_onnx.runtime.machine.self_test import Identity, settle_padding, settle_width
 from specdec_onnx.runtime.model import device
@@ -252,6 +258,23 @@ def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(footprint, "available_memory", lambda: 10**6)
     with pytest.raises(SpecdecError, match="not enough memory"):
         load(export_tiny(tmp_path / "tiny"))
+
+
+def test_the_default_context_is_the_models_own_unless_its_cache_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model(export_tiny(tmp_path / "tiny", max_position_embeddings=40_000))
+    most = model.context_length - SPARE_ROWS
+    whole = predict(model, most).cache
+    for free, expected in (
+        (5 * whole, most),
+        (5 * whole - 1, most // 2),
+        (whole, DEFAULT_CONTEXT),
+        (None, DEFAULT_CONTEXT),
+    ):
+        monkeypatch.setattr(footprint, "available_memory", lambda free=free: free)
+        assert context_limit(model, None) == expected
+        assert context_limit(model, 30_000) == 30_000
 
 
 def test_measuring_is_announced_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from support.tiny import export_tiny
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import open_model
+from specdec_onnx.runtime.model import cache as cache_module
 from specdec_onnx.runtime.model.decoder import ATTENTION_TILE, Cancelled, Decoder
 from specdec_onnx.runtime.model.device import Device
 
@@ -48,6 +49,47 @@ def test_any_cut_into_passes_gives_the_same_logits(decoders: dict[str, Decoder],
         decoder.rollback(0)
         cut = [decoder.forward(text[at : at + width]).copy() for at in range(0, 60, width)]
         np.testing.assert_array_equal(np.concatenate(cut), whole)
+
+
+@pytest.mark.parametrize("kernels", ["auto", "off"])
+@pytest.mark.parametrize("width", [1, 7, 30])
+def test_a_cache_that_grows_keeps_every_row(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kernels: str, width: int
+) -> None:
+    monkeypatch.setenv("SPECDEC_KERNELS", kernels)
+    text = tokens(90)
+    whole = open_tiny(folders["int4"], exact=True).forward(text).copy()
+    monkeypatch.setattr(cache_module, "STEP", 16)
+    decoder = open_tiny(folders["int4"], exact=True)
+    before = decoder.cache.nbytes
+    cut = [decoder.forward(text[at : at + width]).copy() for at in range(0, 90, width)]
+    np.testing.assert_array_equal(np.concatenate(cut), whole)
+    assert decoder.cache.nbytes == before * CAPACITY // 16
+    decoder.rollback(10)
+    np.testing.assert_array_equal(decoder.forward(text[10:40]), whole[10:40])
+
+
+def test_a_cache_that_cannot_grow_keeps_its_text(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "STEP", 16)
+    decoder, text = open_tiny(folders["int4"], exact=True), tokens(40)
+    whole = decoder.forward(text[:10]).copy()
+    allocate, left = decoder.cache._allocate, iter([1])
+
+    def fail_at_the_second(*args: object) -> object:
+        if next(left, None) is None:
+            raise MemoryError
+        return allocate(*args)
+
+    monkeypatch.setattr(decoder.cache, "_allocate", fail_at_the_second)
+    with pytest.raises(SpecdecError, match="not enough memory"):
+        decoder.forward(text[10:40])
+    assert decoder.length == 10
+    monkeypatch.setattr(decoder.cache, "_allocate", allocate)
+    assert decoder.forward(text[10:40]).shape[0] == 30
+    decoder.rollback(0)
+    np.testing.assert_array_equal(decoder.forward(text[:10]), whole)
 
 
 @settings(max_examples=40, deadline=None)
@@ -129,7 +171,7 @@ def test_a_terminated_pass_leaves_the_cache_as_it_was(folders: dict[str, Path]) 
 def test_a_graph_that_the_system_has_no_room_for_is_not_called_damaged(
     reason: str, said: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*given: object) -> object:
+    def fail(*given: object, **options: object) -> object:
         raise RuntimeError(f"{reason}\nmore")
 
     monkeypatch.setattr(Device, "open", fail)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, cast
 
 import pytest
 from support.chat_app import answered, chat_app, reply_of, screen_of, until
@@ -20,6 +22,7 @@ from specdec_onnx.runtime.engine import load
 from specdec_onnx.runtime.machine.footprint import footprints
 from specdec_onnx.runtime.model.device import AUTO, PROVIDERS
 from specdec_onnx.tui.chat import command as chat
+from specdec_onnx.tui.chat import engine_worker
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import EngineProcess, open_process
 from specdec_onnx.tui.chat.engine_worker import Job, open_worker
@@ -97,7 +100,7 @@ async def test_a_stopped_answer_says_so_and_the_next_one_works(session: EnginePr
 
 
 def test_an_answer_that_is_stopped_before_it_begins_has_no_tokens(pair: Path) -> None:
-    worker, job = open_worker(str(pair), "cpu"), Job(Request(ASKED, SETTINGS))
+    worker, job = open_worker(str(pair)), Job(Request(ASKED, SETTINGS))
     job.cancel()
     job.begin(stream := worker.stream(job.request))
     [step] = stream
@@ -105,7 +108,7 @@ def test_an_answer_that_is_stopped_before_it_begins_has_no_tokens(pair: Path) ->
 
 
 def test_every_door_reads_a_message_as_the_same_tokens(pair: Path) -> None:
-    worker = open_worker(str(pair), "cpu")
+    worker = open_worker(str(pair))
     engine, few = worker.engine, replace(SETTINGS, max_new_tokens=2)
     asked = [{"role": "user", "content": "a <|im_end|>\n<|im_start|>b"}]
     prompts = []
@@ -130,7 +133,7 @@ def test_the_chat_opens_a_base_models_text_with_bos(tmp_path: Path) -> None:
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     del settings["chat_template"]
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"add_bos_token": True}))
-    worker = open_worker(str(folder), "cpu")
+    worker = open_worker(str(folder))
     engine, few = worker.engine, replace(SETTINGS, max_new_tokens=4)
     bos = engine.pair.target.bos_token_id
     first = "".join(step.text for step in worker.stream(Request(ASKED, few)))
@@ -143,7 +146,7 @@ def test_the_chat_opens_a_base_models_text_with_bos(tmp_path: Path) -> None:
 
 
 def test_each_conversation_drafts_from_its_own_answers(pair: Path) -> None:
-    worker = open_worker(str(pair), "cpu")
+    worker = open_worker(str(pair))
     steady(worker.engine)
 
     def accepted(conversation: str, *, fresh: bool = False) -> int:
@@ -194,7 +197,7 @@ async def test_device_auto_says_which_device_it_chose(tmp_path: Path, pair: Path
         assert screen.query_one(TopBar).model.endswith(" · cpu")
         await pilot.press("f2")
         await until(lambda: isinstance(app.screen, SettingsScreen))
-        assert app.screen.query_one(Select).value == "auto"
+        assert app.screen.query_one("#device", Select).value == "auto"
 
 
 def test_chat_and_engine_know_the_same_devices() -> None:
@@ -220,3 +223,17 @@ def test_the_server_starts_the_same_chat() -> None:
     assert words[:4] == [sys.executable, "-m", "specdec_onnx.tui.cli.main", "chat"]
     again = parser.parse_args(words[4:])
     assert (again.pair, again.context, again.latest, again.serve) == ("my pair", 512, True, False)
+
+
+def test_a_conversation_is_stored_once_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_worker, "IDLE", 0.01)
+    jobs, job, stored = SimpleQueue[Job](), Job(Request(ASKED, SETTINGS)), list[str]()
+
+    class Engine:
+        def store_text(self) -> None:
+            stored.append("stored")
+            jobs.put(job)
+
+    assert engine_worker._next(jobs, cast(Any, Engine())) is job and stored == ["stored"]
+    jobs.put(job)
+    assert engine_worker._next(jobs, cast(Any, Engine())) is job and stored == ["stored"]

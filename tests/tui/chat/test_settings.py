@@ -12,6 +12,7 @@ from support.scripted_session import ScriptedSession
 from textual.widgets import Input
 
 from specdec_onnx.runtime.drafting import speculation
+from specdec_onnx.runtime.model import device
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.chat.screens.settings import SettingsScreen
 from specdec_onnx.tui.chat.settings import DEFAULTS, FIELDS, Settings
@@ -55,8 +56,9 @@ def test_every_number_of_the_parameters_is_in_the_dialog_and_on_the_command_line
     assert {field.name for field in FIELDS} == numbers <= options
 
 
-def test_the_command_line_offers_the_modes_of_the_engine() -> None:
+def test_the_command_line_offers_the_modes_and_caches_of_the_engine() -> None:
     assert arguments.MODES == speculation.MODES
+    assert arguments.CACHES == device.CACHES
 
 
 async def test_what_only_the_engine_refuses_is_said_in_the_dialog(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.scripted_engine import ANSWER, ScriptedEngine
+from support.tiny import export_tiny_pair
 
 from specdec_onnx.tui.cli.main import main
 
@@ -84,7 +85,7 @@ def test_loading_gets_the_engine_options(
         return engine
 
     monkeypatch.setattr("specdec_onnx.runtime.engine.load", load)
-    options = "--draft other --device cpu --draft-device webgpu --threads 2 --context 512"
+    options = "--draft other --device cpu --draft-device webgpu --threads 2 --context 512 --cache fp32"
     main(["run", "pair", "Hi", *options.split()])
     seen.pop("on_measure")()
     assert "first time" in capsys.readouterr().err
@@ -95,6 +96,7 @@ def test_loading_gets_the_engine_options(
         "draft_device": "webgpu",
         "threads": 2,
         "context": 512,
+        "cache": "fp32",
     }
 
 
@@ -230,3 +232,34 @@ def test_a_second_ctrl_c_ends_the_program(engine: ScriptedEngine, capsys: pytest
     engine.before_step = press_twice
     assert main(["run", "pair", "Count"]) == 130
     assert "tok/s" not in capsys.readouterr().err
+
+
+def test_a_cached_prompt_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
+    pair = export_tiny_pair(tmp_path / "pair", seed=5, target_sizes={"max_position_embeddings": 2048})
+    manual = tmp_path / "manual.txt"
+    manual.write_text("the rain in Spain stays mainly in the plain. " * 20, encoding="utf-8")
+
+    def ask(question: str) -> dict[str, Any]:
+        options = ["--cache-prompt", str(manual), "--json", "--max-new-tokens", "8"]
+        assert main(["run", str(pair), question, *options]) == 0
+        return json.loads(capsys.readouterr().out)["statistics"]
+
+    first, second = ask("why?"), ask("when?")
+    assert first["cached_prompt_tokens"] == 0
+    assert 256 < second["prompt_tokens"] - 40 < second["cached_prompt_tokens"] < second["prompt_tokens"]
+    assert len(list((tmp_path / "cache" / "prefixes").iterdir())) == 2, (
+        "target and draft, without the questions"
+    )
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot read"), (b"\xff\xfe\xfa", "is not UTF-8")])
+def test_a_cached_prompt_that_cannot_be_read_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / "x").write_bytes(content)
+    assert main(["run", "pair", "Hi", "--cache-prompt", str(tmp_path / "x")]) == 2
+    assert said in capsys.readouterr().err

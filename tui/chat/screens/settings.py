@@ -12,7 +12,15 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label, Select, Static, TextArea
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.chat.settings import DEFAULTS, DEVICES, FIELDS, Settings, read_stops, show_stops
+from specdec_onnx.tui.chat.settings import (
+    DEFAULTS,
+    DEVICES,
+    FIELDS,
+    OVERFLOWS,
+    Settings,
+    read_stops,
+    show_stops,
+)
 from specdec_onnx.tui.chat.widgets.prompt import LineInput, TextInput
 
 
@@ -46,9 +54,12 @@ class SettingsScreen(ModalScreen[Settings | None]):
 
     def _cells(self) -> list[Widget]:
         devices = [(name, name) for name in DEVICES]
+        overflows = [(about, name) for name, about in OVERFLOWS.items()]
         cells: list[Widget] = [
             Label("Device"),
-            Select(devices, value=self._settings.device, allow_blank=False, compact=True),
+            Select(devices, value=self._settings.device, allow_blank=False, compact=True, id="device"),
+            Label("When the context is full"),
+            Select(overflows, value=self._settings.overflow, allow_blank=False, compact=True, id="overflow"),
         ]
         for field in FIELDS:
             cells.append(Label(f"{field.label} ({field.hint})"))
@@ -63,7 +74,7 @@ class SettingsScreen(ModalScreen[Settings | None]):
         }
         values["stop"] = read_stops(self.query_one("#stop", Input).value)
         values["system"] = self.query_one("#system", TextArea).text.strip()
-        values["device"] = self.query_one(Select).value
+        values |= {name: self.query_one(f"#{name}", Select).value for name in ("device", "overflow")}
         return replace(self._settings, **values)
 
     @on(Input.Submitted)
