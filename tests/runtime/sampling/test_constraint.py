@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from support.tiny_tokenizer import tiny_tokenizer
 from support.tokenizer_kinds import tokenizer_kind
+from tokenizers import AddedToken, decoders, models, normalizers
+from tokenizers import Tokenizer as Raw
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.tokenizer import Tokenizer
@@ -200,3 +202,40 @@ def test_a_schema_may_be_text_a_mapping_or_anything_goes() -> None:
     schema = {"type": "integer"}
     assert Constraint.json_schema(schema).grammar == Constraint.json_schema(json.dumps(schema)).grammar
     assert guide(Constraint.json_schema(True)).allowed().any()
+
+
+def sentencepiece() -> Tokenizer:
+    """A tokenizer that puts a blank before every text, writes blanks as ▁, and spells rare letters in bytes."""
+    letters = [*map(chr, range(33, 127)), "▁", "ab", "▁{", "▁a"]
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    merges = [("a", "b"), ("▁", "{"), ("▁", "a")]
+    raw = Raw(
+        models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    )
+    raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    raw.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    raw.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in pieces[:3]])
+    return Tokenizer(raw)
+
+
+def test_a_tokenizer_with_blanks_before_words_and_letters_in_bytes_spells_forced_text_exactly() -> None:
+    tokenizer = sentencepiece()
+    state = Guide(Constraint.json_schema({"const": {"é": "漢 ab"}}), tokenizer, tokenizer.size, (2,))
+    forced = state.forced()
+    before = tokenizer.encode("x")
+    assert forced[-1] == 2
+    assert continuation(tokenizer, before, forced[:-1]) == '{"é": "漢 ab"}'
+    assert tokenizer.id_of("ab") in forced and tokenizer.id_of("▁{") not in forced
+    assert state.keep(forced) == forced
+
+
+def test_half_a_letter_in_bytes_may_only_be_followed_by_its_other_half() -> None:
+    tokenizer = sentencepiece()
+    state = Guide(Constraint.regex("é|漢"), tokenizer, tokenizer.size, (2,))
+    allowed = [tokenizer.spelling(token) for token in state.allowed().nonzero()[0]]
+    assert allowed == ["<0xC3>", "<0xE6>"]
+    state.push(tokenizer.id_of("<0xC3>") or 0)
+    assert [tokenizer.spelling(token) for token in state.allowed().nonzero()[0]] == ["<0xA9>"]
