@@ -11,14 +11,17 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, locate, open_pair
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.chat import Chat
+from specdec_onnx.runtime.drafting.proposer import Proposer
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
-from specdec_onnx.runtime.generate import Answer, Result
+from specdec_onnx.runtime.generate import Answer, Hooks, Result
 from specdec_onnx.runtime.machine import footprint
 from specdec_onnx.runtime.machine.loading import Loaded, load_models
 from specdec_onnx.runtime.model.decoder import Tape, set_aside
 from specdec_onnx.runtime.model.device import check_cache, check_threads
+from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import Parameters
+from specdec_onnx.runtime.sampling.sampler import Processor
 from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
 from specdec_onnx.runtime.turns import Stream, Turns
 
@@ -135,6 +138,10 @@ class Engine:
         mode: str | None = None,
         suffix: Suffix | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        logprobs: int | None = None,
+        constraint: Constraint | None = None,
+        processors: Sequence[Processor] = (),
+        proposer: Proposer | None = None,
         **fields: Any,
     ) -> Stream:
         """Answer `prompt`, one step a round.
@@ -151,26 +158,19 @@ class Engine:
             mode: The mode of speculation, see `load`; the engine's by default.
             suffix: Where suffix drafts come from besides the prompt; a chat keeps one for all its answers.
             on_progress: Called with (done, total), in tokens, while the prompt is read.
+            logprobs: Tell how likely each token was, and this many of the likeliest: `Step.logprobs`.
+            constraint: What the answer must look like; the extra `grammar` must be installed.
+            processors: Change the target's logits, in this order; see `Processor` for the rule that they must keep.
+            proposer: Drafts instead of the mode's own proposer. Anything with the methods `propose(context, limit,
+                worth)`, which returns token ids, and `observe(tokens)`; whatever it proposes, the answer is the same.
             fields: Single values that override those of `parameters`.
 
         Raises:
             SpecdecError: The prompt is empty or does not fit, or an argument is invalid.
         """
-        tokens = self._tokens(prompt, system, raw)
-        parameters = _combined(parameters, fields)
-        mode = mode or self.mode
-        self.speculation.planner(mode)
-        result, suffix = Result(tokens), suffix or self.speculation.suffix()
-        answer = Answer(
-            result,
-            self._tape,
-            self.pair.target,
-            self.speculation,
-            self.context,
-            parameters=parameters,
-            mode=mode,
-            suffix=suffix,
-        )
+        result, parameters = Result(self._tokens(prompt, system, raw)), _combined(parameters, fields)
+        hooks = Hooks(logprobs, constraint, processors, proposer)
+        answer = self._answer(result, parameters, mode or self.mode, suffix, hooks)
         turn = self._turns.ask(partial(setattr, self, "last", result))
         return Stream(self._turns.steps(turn, answer, on_progress), result, partial(self._turns.cancel, turn))
 
@@ -205,6 +205,22 @@ class Engine:
         with self._turns.only():
             for tape in self._tapes:
                 tape.forget()
+
+    def _answer(
+        self, result: Result, parameters: Parameters, mode: str, suffix: Suffix | None, hooks: Hooks
+    ) -> Answer:
+        self.speculation.planner(mode)  # refuses a mode that this engine lacks
+        return Answer(
+            result,
+            self._tape,
+            self.pair.target,
+            self.speculation,
+            self.context,
+            parameters=parameters,
+            mode=mode,
+            suffix=suffix or self.speculation.suffix(),
+            hooks=hooks,
+        )
 
     def _tokens(self, prompt: str | Sequence[int], system: str | None, raw: bool) -> list[int]:
         if system is not None:

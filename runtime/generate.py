@@ -5,19 +5,22 @@ part of the draft and one token of the target's own, so every round yields at le
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.runtime.drafting.proposer import Proposal, Proposer
 from specdec_onnx.runtime.drafting.speculation import Speculation
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.machine.costs import LONGEST_DRAFT
 from specdec_onnx.runtime.model.decoder import Tape
+from specdec_onnx.runtime.sampling.constraint import Constraint, Guide
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.runtime.sampling.verification import make_rule
+from specdec_onnx.runtime.sampling.sampler import Logprob, Processing, Processor, logprob
+from specdec_onnx.runtime.sampling.verification import Rows, make_rule
 from specdec_onnx.runtime.text.detokenizer import Detokenizer, StopStrings
 
 
@@ -30,7 +33,7 @@ class Statistics:
         new_tokens: Tokens of the answer.
         rounds: Target passes after the prompt.
         drafted: Proposed tokens; `accepted` counts those that the target kept. Both are also counted by position in
-            the draft, from its first token, and by source ("draft" or "suffix").
+            the draft, from its first token, and by source ("draft", "suffix", "grammar" or a custom proposer's name).
         prefill_seconds: Time to read the prompt; `decode_seconds` is the time for everything after it.
         first_token_seconds: Time from the call to the first token.
         draft_seconds: The part of `decode_seconds` spent on drafting; `verify_seconds` is the target's part.
@@ -111,9 +114,10 @@ class Step:
     Attributes:
         text: What can be shown now: whole characters, and nothing that may still become a stop string.
         tokens: The ids of the round's tokens.
-        sources: Who wrote each token: "target", "draft" or "suffix".
+        sources: Who wrote each token: "target", "draft", "suffix", "grammar" or a custom proposer's name.
         rejected: The drafted tokens that the target did not keep.
         finish_reason: None until the last step, then "eos", "stop", "length", "context" or "cancelled".
+        logprobs: How likely each token was, if that was asked for.
     """
 
     text: str
@@ -121,6 +125,7 @@ class Step:
     sources: tuple[str, ...]
     rejected: tuple[int, ...] = ()
     finish_reason: str | None = None
+    logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,6 +137,25 @@ class Result:
     text: str = ""
     finish_reason: str | None = None
     statistics: Statistics = field(default_factory=Statistics)
+    logprobs: list[Logprob] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What an application may add to an answer; see `Engine.stream`."""
+
+    logprobs: int | None = None
+    constraint: Constraint | None = None
+    processors: Sequence[Processor] = ()
+    proposer: Proposer | None = None
+
+    def __post_init__(self) -> None:
+        count = self.logprobs
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+            raise SpecdecError(f"logprobs is {count!r}", "it must be a whole number, 0 or more, or None")
+        if self.constraint is not None and not isinstance(self.constraint, Constraint):
+            fix = "make one with Constraint.json_schema, .regex or .lark"
+            raise SpecdecError(f"constraint is {self.constraint!r:.60}", "it must be a Constraint", fix)
 
 
 class Answer:
@@ -152,6 +176,7 @@ class Answer:
         parameters: Parameters,
         mode: str,
         suffix: Suffix,
+        hooks: Hooks,
     ) -> None:
         self.result, self._context = result, list(result.prompt)
         self._target, self._speculation, self._context_limit = target, speculation, context_limit
@@ -159,7 +184,12 @@ class Answer:
         self._tokenizer, self._eos = model.tokenizer, frozenset(model.eos_token_ids)
         self._text = Detokenizer(model.tokenizer, result.prompt)
         self._stops = StopStrings(parameters.stop)
-        self._rule = make_rule(parameters, speculation.vocab_size, self._context)
+        self._hooks, vocab_size, prompt = hooks, speculation.vocab_size, self._context
+        guide = None
+        if hooks.constraint is not None:
+            guide = Guide(hooks.constraint, model.tokenizer, vocab_size, model.eos_token_ids)
+        processing = Processing(prompt, hooks.processors) if hooks.processors else None
+        self._rule = make_rule(parameters, vocab_size, prompt, processing=processing, guide=guide)
         self._proposer: Proposer | None = None
 
     def read(self, on_progress: Callable[[int, int], None] | None = None) -> None:
@@ -168,7 +198,9 @@ class Answer:
         `on_progress(done, total)` counts the tokens that are not in the cache. Raises Cancelled when a pass is stopped.
         """
         start, statistics, context = time.perf_counter(), self.result.statistics, self._context
-        self._proposer = self._speculation.proposer(self._mode, self._parameters, self._rule, self._suffix)
+        self._proposer = self._speculation.proposer(
+            self._mode, self._parameters, self._rule, self._suffix, self._hooks.proposer
+        )
         self._suffix.begin(context)
         known = self._target.turn_to(context[:-1])
         if not self.result.tokens:
@@ -203,7 +235,7 @@ class Answer:
             statistics.decode_seconds += done - begun
             if not statistics.first_token_seconds:
                 statistics.first_token_seconds = statistics.prefill_seconds + done - start
-            yield self._step(proposal, tokens)
+            yield self._step(proposal, tokens, rows)
 
     def cancelled(self) -> Step:
         """The last step of an answer that was stopped from outside."""
@@ -219,7 +251,7 @@ class Answer:
         left = self._parameters.max_new_tokens - len(self.result.tokens)
         return min((left, "length"), (self._context_limit - len(self._context), "context"), key=itemgetter(0))
 
-    def _step(self, proposal: Proposal, tokens: list[int]) -> Step:
+    def _step(self, proposal: Proposal, tokens: list[int], rows: Rows) -> Step:
         """Take a round's tokens up to the end of the answer; those after it count as never drafted."""
         text, reason, accepted = "", None, len(tokens) - 1
         for count, token in enumerate(tokens, 1):
@@ -237,9 +269,17 @@ class Answer:
             text += self._held_text()
         self.result.statistics.observe(proposal.sources, accepted)
         sources = (*proposal.sources[:accepted], "target")[: len(tokens)]
-        step = Step(text, tuple(tokens), sources, tuple(proposal.tokens[accepted:]), reason)
+        logprobs = self._logprobs(rows, tokens)
+        step = Step(text, tuple(tokens), sources, tuple(proposal.tokens[accepted:]), reason, logprobs)
         self.tidy()
         return self._record(step)
+
+    def _logprobs(self, rows: Rows, tokens: Sequence[int]) -> tuple[Logprob, ...]:
+        """How likely a round's tokens were, by the target's logits [k+1, V], if anybody asked."""
+        top, size = self._hooks.logprobs, self._speculation.vocab_size
+        if top is None:
+            return ()
+        return tuple(logprob(row[:size], token, top) for row, token in zip(rows, tokens, strict=False))
 
     def _read(self, token: int) -> str:
         """What can be shown after `token`; a token without text may still complete a stop string."""
@@ -257,5 +297,6 @@ class Answer:
         result = self.result
         result.text += step.text
         result.finish_reason = step.finish_reason
+        result.logprobs += step.logprobs
         result.statistics.new_tokens += len(step.tokens)
         return step

@@ -13,16 +13,18 @@ if TYPE_CHECKING:
     from specdec_onnx.runtime.engine import Engine as Engine
     from specdec_onnx.runtime.engine import load as load
     from specdec_onnx.runtime.generate import Step as Step
+    from specdec_onnx.runtime.sampling.constraint import Constraint as Constraint
     from specdec_onnx.runtime.sampling.parameters import Parameters as Parameters
 
 
 __version__ = "0.1.0"
-__all__ = ["Engine", "Parameters", "SpecdecError", "Step", "load"]
+__all__ = ["Constraint", "Engine", "Parameters", "SpecdecError", "Step", "load"]
 
 _HOMES = {
     "Engine": "specdec_onnx.runtime.engine",
     "load": "specdec_onnx.runtime.engine",
     "Step": "specdec_onnx.runtime.generate",
+    "Constraint": "specdec_onnx.runtime.sampling.constraint",
     "Parameters": "specdec_onnx.runtime.sampling.parameters",
     "SpecdecError": "specdec_onnx.models.errors",
 }

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from numbers import Integral
+from typing import Any, Protocol
 
+from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.sampling.sampler import Categorical
 
 Worth = Callable[[float, int], bool]
@@ -29,8 +31,11 @@ class Proposal:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def add(self, token: int, confidence: float, source: str) -> None:
-        """Append one token."""
+    def add(self, token: int, confidence: float, source: str, drawn_from: Categorical | None = None) -> None:
+        """Append one token, and the distribution that it was drawn from, if it was."""
+        if drawn_from is not None or self.distributions is not None:
+            q = Categorical.one_hot(token) if drawn_from is None else drawn_from
+            self.distributions = [*self.known_distributions(), q]
         self.tokens.append(token)
         self.confidence.append(confidence)
         self.sources.append(source)
@@ -69,3 +74,37 @@ class Proposer(Protocol):
 
     def observe(self, emitted: Sequence[int]) -> None:
         """Learn, once, from the tokens that the target emitted after the context of the last `propose`."""
+
+
+class Custom:
+    """The proposer of an application: its tokens are checked, and it may return them as a list of ids.
+
+    The rule that keeps it exact: none for token ids. The target judges each by itself, so a bad guess costs time only.
+    """
+
+    def __init__(self, proposer: Any, vocab_size: int) -> None:
+        for method in ("propose", "observe"):
+            if not callable(getattr(proposer, method, None)):
+                raise SpecdecError(f"the proposer {proposer!r:.60} has no method {method}")
+        self._proposer, self._vocab_size = proposer, vocab_size
+        self.name = str(getattr(proposer, "name", "custom"))
+
+    def propose(self, context: Sequence[int], limit: int, worth: Worth) -> Proposal:
+        """What the application proposes, at most `limit` tokens."""
+        proposal = self._proposer.propose(list(context), limit, worth)
+        if not isinstance(proposal, Proposal):
+            tokens = list(proposal)
+            proposal = Proposal(tokens, [1.0] * len(tokens), [self.name] * len(tokens))
+        proposal = proposal.cut(limit)
+        for token in proposal.tokens:
+            if not isinstance(token, Integral) or not 0 <= token < self._vocab_size:
+                raise SpecdecError(
+                    f"the proposer {self.name} proposed {token!r:.60}",
+                    f"a token id is a whole number from 0 to {self._vocab_size - 1}",
+                )
+        proposal.tokens = list(map(int, proposal.tokens))
+        return proposal
+
+    def observe(self, emitted: Sequence[int]) -> None:
+        """Tell the application what the target wrote."""
+        self._proposer.observe(list(emitted))

@@ -28,8 +28,9 @@ from operator import mul
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.drafting.forced import GRAMMAR, Forced, Share
 from specdec_onnx.runtime.drafting.planner import Planner
-from specdec_onnx.runtime.drafting.proposer import Proposal, Proposer, Worth
+from specdec_onnx.runtime.drafting.proposer import Custom, Proposal, Proposer, Worth
 from specdec_onnx.runtime.drafting.suffix import Reliability, Suffix
 from specdec_onnx.runtime.machine.costs import Curve
 from specdec_onnx.runtime.model.decoder import Decoder, Tape
@@ -52,7 +53,7 @@ class Speculation:
         self.tapes = (self.draft.tape,) if self.draft else ()
         self._planners = {mode: Planner(target_cost, draft[2] if draft else None) for mode in self.modes}
         self._draft_columns = draft[0].trimmed_vocabulary if draft else None
-        self._reliability = Reliability()
+        self._reliability, self._forced = Reliability(), Share()
 
     def suffix(self) -> Suffix:
         """A new store of text; all stores share what was learned about the reliability of matches."""
@@ -68,15 +69,24 @@ class Speculation:
             )
         raise SpecdecError(f"unknown mode {mode!r}", fix=f"choose one of {', '.join(self.modes)}")
 
-    def proposer(self, mode: str, parameters: Parameters, rule: Rule, suffix: Suffix) -> Proposer | None:
-        """The proposer of a mode, ready for an answer that `rule` verifies; None for plain decoding."""
-        planner = self.planner(mode)
+    def proposer(
+        self, mode: str, parameters: Parameters, rule: Rule, suffix: Suffix, custom: Proposer | None = None
+    ) -> Proposer | None:
+        """The proposer of a mode, ready for an answer that `rule` verifies; None for plain decoding.
+
+        A `custom` one takes the place of the mode's own; only a grammar still drafts besides it.
+        """
+        planner, guide = self.planner(mode), rule.history.guide
         if mode == "plain":
             return None
-        if mode == "suffix" or self.draft is None:
-            return suffix
-        self.draft.begin(rule, Sampler(parameters, self.vocab_size, self._draft_columns), planner)
-        return self.draft if mode == "draft" else Chain(suffix, self.draft, planner)
+        free: Proposer = Custom(custom, self.vocab_size) if custom is not None else suffix
+        if guide is not None:
+            free = Forced(guide, free, self._forced)
+        if mode == "suffix" or self.draft is None or custom is not None:
+            return free
+        sampler = Sampler(parameters, self.vocab_size, self._draft_columns)
+        self.draft.begin(rule, sampler, planner, self._forced)
+        return self.draft if mode == "draft" else Chain(free, self.draft, planner)
 
     def prepare(self, mode: str, prompt: list[int]) -> None:
         """Let the draft model read the prompt, unless it will not draft soon."""
@@ -129,11 +139,11 @@ class DraftModel:
         self.tape = Tape(decoder)
         self._calibrations: dict[type[Rule], Calibration] = {}
         self._proposal = Proposal()
-        self._beliefs: list[float] = []
+        self._beliefs: list[float | None] = []  # None where a grammar forced the token
 
-    def begin(self, rule: Rule, sampler: Sampler, planner: Planner) -> None:
+    def begin(self, rule: Rule, sampler: Sampler, planner: Planner, forced: Share | None = None) -> None:
         """Draft the next answer by its own rule; `sampler` works on the columns of the draft's logits."""
-        self._rule, self._sampler, self._planner = rule, sampler, planner
+        self._rule, self._sampler, self._planner, self._forced = rule, sampler, planner, forced or Share()
         self._calibration = self._calibrations.setdefault(type(rule), Calibration())
         self._proposal, self._beliefs = Proposal(), []
 
@@ -150,7 +160,7 @@ class DraftModel:
         Drafting ends when the next token is not worth its pass, or would not be worth verifying. Nothing is drafted
         when the draft model's context is full.
         """
-        lead, history = after or Proposal(), self._rule.history
+        lead, history, guide = after or Proposal(), self._rule.history, self._rule.history.guide
         chance, position = prod(lead.confidence), len(lead)
         proposal, self._beliefs = Proposal(), []
         self._proposal = proposal
@@ -159,6 +169,13 @@ class DraftModel:
         history.extend(lead.tokens)
         try:
             while len(proposal) < limit and self._planner.worth_drafting(chance, position + 1):
+                if guide is not None:
+                    wanted = guide.forced()[: limit - len(proposal)]
+                    forced = self._skip(proposal, wanted, chance, position, worth)
+                    chance, position = chance * self._forced.value ** len(forced), position + len(forced)
+                    unread = [*unread, *forced]
+                    if guide.ended or len(forced) < len(wanted) or len(proposal) == limit:
+                        break
                 start = time.perf_counter()
                 row = self.tape.forward(unread, keep=1)[-1]
                 self._planner.observe_draft_pass(len(unread), time.perf_counter() - start)
@@ -171,22 +188,37 @@ class DraftModel:
                 chance, position = chance * confidence, position + 1
                 if not worth(chance, position):
                     break
-                if isinstance(following, Categorical):
-                    proposal.distributions = [*(proposal.distributions or []), following]
-                    following = self._rule.draw(following)
-                proposal.add(following, confidence, self.name)
-                history.push(following)
-                unread = [following]
+                q = following if isinstance(following, Categorical) else None
+                token = self._rule.draw(following) if isinstance(following, Categorical) else following
+                proposal.add(token, confidence, self.name, q)
+                history.push(token)
+                unread = [token]
             return proposal
         finally:
             history.pop(len(lead) + len(proposal))
+
+    def _skip(
+        self, proposal: Proposal, forced: Sequence[int], chance: float, position: int, worth: Worth
+    ) -> Sequence[int]:
+        """Draft the tokens that a grammar forces, without a pass, as far as they are worth verifying; returns these."""
+        for count, token in enumerate(forced):
+            chance, position = chance * self._forced.value, position + 1
+            if not worth(chance, position):
+                return forced[:count]
+            self._beliefs.append(None)
+            proposal.add(token, self._forced.value, GRAMMAR)
+            self._rule.history.push(token)
+        return forced
 
     def observe(self, emitted: Sequence[int], *, alone: bool = True) -> None:
         """Compare the last proposal with the target's tokens in its place; `alone` if nobody drafted before it."""
         accepted, proposal, beliefs = 0, self._proposal, self._beliefs
         self._proposal, self._beliefs = Proposal(), []
         for drafted, token, belief in zip(proposal.tokens, emitted, beliefs, strict=False):
-            self._calibration.observe(belief, drafted == token)
+            if belief is None:
+                self._forced.observe(drafted == token)
+            else:
+                self._calibration.observe(belief, drafted == token)
             if drafted != token:
                 break
             accepted += 1

@@ -1,18 +1,22 @@
 """From a row of logits to a token: one distribution for drafting, verifying and resampling.
 
-Order of the steps: repetition penalty, frequency and presence penalty, logit bias, temperature, top-k, top-p (over
-what top-k left), min-p (relative to the likeliest token), renormalisation. Ties at a cut stay in.
+Order of the steps: logits processors (for the target), repetition penalty, frequency and presence penalty, logit bias,
+grammar, temperature, top-k, top-p (over what top-k left), min-p (relative to the likeliest token), renormalisation.
+Ties at a cut stay in.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.sampling.parameters import Parameters
+
+if TYPE_CHECKING:
+    from specdec_onnx.runtime.sampling.constraint import Guide
 
 Scores = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -60,6 +64,9 @@ class History:
     A drafted token is pushed before the row after it is read, and popped after verification, so that each row is judged
     with exactly the tokens before it. Push and pop are O(1).
     """
+
+    guide: "Guide | None" = None
+    """The grammar that the output follows, if any."""
 
     def __init__(self, prompt: Iterable[int] = ()) -> None:
         self._slots = {token: slot for slot, token in enumerate(dict.fromkeys(prompt))}
@@ -195,8 +202,63 @@ _BANNED = -1e30
 """A bias below this one bans a token, like -inf; float32 could not hold some of these."""
 
 
+class Logprob(NamedTuple):
+    """How likely the target found a token, as natural logarithms; `top` has the likeliest ids and theirs, in order.
+
+    It is the model's own distribution, before processors, penalties, biases, the grammar and the sampling settings: a
+    token that these forced may be unlikely, and a banned one may be in `top`.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def logprob(row: Scores, token: int, count: int) -> Logprob:
+    """How likely a row of logits [V] makes `token`, and the `count` likeliest tokens; among equals the lower id first."""
+    scores = row.astype(np.float64)
+    scores -= scores.max()
+    scores -= np.log(np.exp(scores).sum())
+    ids = top_k(row, min(count, row.size)) if count else np.empty(0, np.int64)
+    ids = ids[np.argsort(-scores[ids], kind="stable")][:count]
+    return Logprob(token, float(scores[token]), tuple((int(each), float(scores[each])) for each in ids))
+
+
 class NothingLeftError(SpecdecError):
-    """The biases ban every token."""
+    """The biases, a logits processor and the grammar ban every token."""
+
+
+Processor = Callable[[Sequence[int], Scores], Scores]
+"""processor(tokens, logits): other logits [V] for the token that follows `tokens` (prompt and answer so far).
+
+The rule that keeps speculation exact: the result depends on the two arguments only. It is called for every position
+that is verified, also for tokens that are then not kept, and for the same position more than once.
+"""
+
+
+class Processing:
+    """The logits processors of an answer to `prompt`, in their order."""
+
+    def __init__(self, prompt: Sequence[int], processors: Sequence[Processor]) -> None:
+        self._prompt, self._processors = tuple(prompt), tuple(processors)
+        for processor in self._processors:
+            if not callable(processor):
+                raise SpecdecError(f"the logits processor {processor!r:.60} cannot be called")
+
+    def __call__(self, row: Scores, output: Sequence[int]) -> Scores:
+        """The processed logits [V]; the row itself stays as it is."""
+        scores = np.array(row, np.float32)
+        for processor in self._processors:
+            result = np.asarray(processor([*self._prompt, *output], scores))
+            if result.shape != row.shape or result.dtype.kind != "f":
+                raise SpecdecError(
+                    f"a logits processor returned {result.dtype} {list(result.shape)}",
+                    f"it must return floats {list(row.shape)}, one for each token id",
+                )
+            scores = result.astype(np.float32, copy=False)
+        if np.isnan(scores).any() or np.isposinf(scores).any():
+            raise SpecdecError("a logits processor returned what is no number", "only -inf may be infinite")
+        return scores
 
 
 class Sampler:
@@ -206,8 +268,14 @@ class Sampler:
     trimmed vocabulary, `token_ids` [T] has each column's token id, ascending.
     """
 
-    def __init__(self, parameters: Parameters, vocab_size: int, token_ids: Ids | None = None) -> None:
-        self.parameters, self.vocab_size = parameters, vocab_size
+    def __init__(
+        self,
+        parameters: Parameters,
+        vocab_size: int,
+        token_ids: Ids | None = None,
+        processing: Processing | None = None,
+    ) -> None:
+        self.parameters, self.vocab_size, self._processing = parameters, vocab_size, processing
         self._token_ids = None if token_ids is None else token_ids[: int(token_ids.searchsorted(vocab_size))]
         self._bias_ids = np.fromiter(parameters.logit_bias.keys(), np.int64)
         biases = (bias if bias >= _BANNED else -np.inf for bias in parameters.logit_bias.values())
@@ -221,8 +289,8 @@ class Sampler:
 
     @property
     def plain(self) -> bool:
-        """Whether scores are the model's logits as they are: no penalty, no bias."""
-        return not (self.parameters.penalised or self._bias_ids.size)
+        """Whether scores are the model's logits as they are, unless a grammar excludes some."""
+        return not (self.parameters.penalised or self._bias_ids.size or self._processing)
 
     def distribution(self, logits: Scores, history: History) -> Categorical:
         """What the next token is drawn from, given a row of logits [V or T] and the tokens before it."""
@@ -231,7 +299,7 @@ class Sampler:
             return Categorical.one_hot(self.argmax(logits, history))
         scores = self._scores(logits, history)
         columns = top_k(scores, setting.top_k) if 0 < setting.top_k < scores.size else None
-        self._check(scores.max(), logits)
+        self._check(scores.max(), logits, history)
         weights = self._weigh(scores if columns is None else scores[columns], setting.temperature)
         if setting.top_p < 1:
             weights, columns = _keep(nucleus(weights, setting.top_p), weights, columns)
@@ -244,14 +312,14 @@ class Sampler:
         """The token with the highest score; among equals the one with the lowest id."""
         scores = self._scores(logits, history)
         column = int(scores.argmax())
-        self._check(scores[column], logits)
+        self._check(scores[column], logits, history)
         return column if self._token_ids is None else int(self._token_ids[column])
 
     def best(self, logits: Scores, history: History) -> tuple[int, float]:
         """The token with the highest score and its probability at temperature 1: a greedy draft and its confidence."""
         scores = self._scores(logits, history)
         column, weights = int(scores.argmax()), self._weights[: scores.size]
-        self._check(scores[column], logits)
+        self._check(scores[column], logits, history)
         np.exp(np.subtract(scores, scores[column], out=weights, dtype=np.float32), out=weights)
         probability = 1 / float(weights.sum())
         return column if self._token_ids is None else int(self._token_ids[column]), probability
@@ -264,14 +332,17 @@ class Sampler:
             weights /= np.float32(max(temperature, _LEAST_TEMPERATURE))
         return np.exp(weights, out=weights)
 
-    def _check(self, highest: np.floating[Any], logits: Scores) -> None:
+    def _check(self, highest: np.floating[Any], logits: Scores, history: History) -> None:
         """Raise SpecdecError if the highest score is no number, for its true reason."""
         if np.isfinite(highest):
             return
-        if self._bias_ids.size and np.isfinite(logits[: self._adjusted.size].max()):
-            raise NothingLeftError(
-                "no token is left to choose", "logit_bias bans every one", "leave out some of its entries"
-            )
+        if np.isfinite(logits[: self._adjusted.size].max()):
+            given = self._bias_ids.size, self._processing, history.guide
+            names = "logit_bias", "a logits processor", "the grammar"
+            causes = [name for name, each in zip(names, given, strict=True) if each]
+            if causes:
+                why = f"{' and '.join(causes)} {'bans' if len(causes) == 1 else 'together ban'} every one"
+                raise NothingLeftError("no token is left to choose", why, "leave out some of what bans them")
         raise SpecdecError(
             "the model's output is not a number", f"the highest score is {highest}", "export the model again"
         )
@@ -282,16 +353,20 @@ class Sampler:
         return self._token_ids if columns is None else self._token_ids[columns]
 
     def _scores(self, logits: Scores, history: History) -> Scores:
-        """The logits with penalties and bias: a view when there are none, else valid until the next call."""
+        """The logits with all that changes them: a view when nothing does, else valid until the next call."""
         row = logits[: self._adjusted.size]
-        if self.plain:
+        if self.plain and history.guide is None:
             return row
         scores = self._adjusted[: row.size]
-        np.copyto(scores, row)
+        np.copyto(scores, self._processing(row, history.output) if self._processing else row)
         if self.parameters.penalised:
             self._penalise(scores, history)
         columns, inside = self._columns(self._bias_ids, scores.size)
         scores[columns] += self._bias[inside]
+        if history.guide is not None:
+            allowed = history.guide.allowed()
+            allowed = allowed if self._token_ids is None else allowed[self._token_ids]
+            np.copyto(scores, -np.inf, where=~allowed)
         return scores
 
     def _penalise(self, scores: Scores, history: History) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specdec_onnx.runtime.drafting.proposer import Proposal
+from specdec_onnx.runtime.sampling.constraint import Guide, GuidedHistory
 from specdec_onnx.runtime.sampling.coupling import Noise
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Sampler
+from specdec_onnx.runtime.sampling.sampler import Categorical, Chance, History, Processing, Sampler
 
 Rows = NDArray[np.float32]
 
@@ -25,9 +26,17 @@ class Verdict(NamedTuple):
     token: int
 
 
-def make_rule(parameters: Parameters, vocab_size: int, prompt: list[int]) -> "Rule":
+def make_rule(
+    parameters: Parameters,
+    vocab_size: int,
+    prompt: list[int],
+    *,
+    processing: Processing | None = None,
+    guide: Guide | None = None,
+) -> "Rule":
     """The rule that `parameters` define, over the first `vocab_size` token ids, for an answer to `prompt`."""
-    target, history = Sampler(parameters, vocab_size), History(prompt)
+    target = Sampler(parameters, vocab_size, processing=processing)
+    history = GuidedHistory(prompt, guide) if guide else History(prompt)
     if parameters.greedy:
         return Greedy(target, history)
     if parameters.seed is not None:

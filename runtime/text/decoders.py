@@ -112,6 +112,21 @@ def _mapping(spec: str) -> tuple[Callable[[str], str], Callable[[str], str]]:
     )
 
 
+def spelled_bytes(specs: Sequence[Spec], token: str) -> bytes:
+    """What a token adds in the middle of a text; steps that need more than the token are left out."""
+    fused = False
+    for spec in specs:
+        kind = spec["type"]
+        if kind == "ByteLevel":
+            return _bytes_of(token)
+        if kind == "ByteFallback" and len(token) == 6 and (byte := _BYTE.fullmatch(token)):
+            return bytes([int(byte[1], 16)])
+        fused = fused or kind == "Fuse"
+        if kind in _EACH and not (fused and kind == "Strip"):
+            token = _mapping(json.dumps(spec))[1](token)
+    return token.encode()
+
+
 class _Each(_Link):
     """Maps each token by itself; only the first may be mapped differently."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from specdec_onnx.models.tokenizer import Tokenizer
-from specdec_onnx.runtime.text.decoders import Chain, overlap
+from specdec_onnx.runtime.text.decoders import Chain, overlap, spelled_bytes
 
 
 class Detokenizer:
@@ -47,6 +47,14 @@ def continuation(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[i
     """The text that `tokens` add to the text of `before`."""
     stream = Detokenizer(tokenizer, before)
     return "".join([*map(stream.push, tokens), stream.rest()])
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """What each id [size] adds in the middle of a text, which may be half a character; nothing for a special token."""
+    special, specs = tokenizer.special_tokens, tokenizer.decoder
+    return [
+        spelled_bytes(specs, text) if text and text not in special else b"" for text in tokenizer.spellings
+    ]
 
 
 class StopStrings:

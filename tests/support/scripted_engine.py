@@ -28,6 +28,7 @@ class Call:
     raw: bool
     parameters: Parameters
     system: str | None = None
+    constraint: Any = None
 
 
 @dataclass
@@ -84,10 +85,13 @@ class ScriptedEngine:
         mode: str | None = None,
         system: str | None = None,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
+        constraint: Any = None,
         **fields: Any,
     ) -> Iterator[Step]:
         """Yield the scripted answer, as far as `max_new_tokens` and `cancel` allow."""
-        call = Call(prompt, mode or "auto", raw, replace(parameters or Parameters(), **fields), system)
+        call = Call(
+            prompt, mode or "auto", raw, replace(parameters or Parameters(), **fields), system, constraint
+        )
         self.calls.append(call)
         self.last, self.cancelled = Result(), False
         self.last.statistics.first_token_seconds = FIRST_TOKEN_SECONDS

@@ -70,6 +70,7 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-speculate", dest="mode", action="store_const", const="plain", help="same as --mode plain"
     )
     _add_sampling(parser, max_new_tokens=512)
+    _add_grammar(parser)
 
 
 def bench_arguments(parser: argparse.ArgumentParser) -> None:
@@ -218,6 +219,17 @@ def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
         group.add_argument(flag, type=number.kind, metavar=metavar, help=number.help.format(max_new_tokens))
     about = "end the answer before this text (repeatable)"
     group.add_argument("--stop", action="append", type=text, metavar="TEXT", help=about)
+
+
+def _add_grammar(parser: argparse.ArgumentParser) -> None:
+    """What the answer must look like: one of three ways to say it."""
+    group = parser.add_argument_group("form of the answer").add_mutually_exclusive_group()
+    about = "answer with JSON that fits this schema: a file, or the schema itself"
+    group.add_argument("--json-schema", type=text, metavar="FILE|TEXT", help=about)
+    about = "answer with text that this regular expression matches"
+    group.add_argument("--regex", type=text, metavar="PATTERN", help=about)
+    about = "answer with text of the Lark grammar in this file"
+    group.add_argument("--grammar", type=user_path, metavar="FILE", help=about)
 
 
 def text(word: str) -> str:

@@ -18,9 +18,10 @@ from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.model.decoder import common_prefix
 from specdec_onnx.runtime.model.prefix_files import prefix_folder
+from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.text.prompt import prompt_tokens
-from specdec_onnx.tui.cli.engine import load_engine, parameters
+from specdec_onnx.tui.cli.engine import constraint, load_engine, parameters
 from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, read_text, shown
 
 STDIN = "-"
@@ -41,14 +42,13 @@ def run(args: argparse.Namespace) -> int:
     """Answer the prompt; the text goes to stdout, one line of statistics to stderr."""
     if args.raw and args.system:
         raise SpecdecError("--raw and --system exclude each other", "a raw prompt goes to the model as it is")
-    settings = parameters(args)
+    settings, form = parameters(args), constraint(args)
     preamble = read_text(args.cache_prompt) if args.cache_prompt else ""
     prompt = _prompt(args.prompt, raw=args.raw)
     warned = _warn_of_unread_input(args.prompt)
     engine = load_engine(args, **({"prefix_folder": prefix_folder()} if preamble else {}))
-    code = _answer(
-        engine, f"{preamble}{'' if args.raw or not preamble else SEPARATOR}{prompt}", settings, args
-    )
+    question = f"{preamble}{'' if args.raw or not preamble else SEPARATOR}{prompt}"
+    code = _answer(engine, question, settings, form, args)
     if preamble:
         alone = prompt_tokens(engine.pair.target, preamble, system=args.system, raw=args.raw)
         engine.store_text(common_prefix(alone, engine.last.prompt))
@@ -86,7 +86,9 @@ def _warn_of_unread_input(words: Sequence[str]) -> bool:
     return unread
 
 
-def _answer(engine: Engine, prompt: str, settings: Parameters, args: argparse.Namespace) -> int:
+def _answer(
+    engine: Engine, prompt: str, settings: Parameters, form: Constraint | None, args: argparse.Namespace
+) -> int:
     with interrupt_cancels(engine.cancel), ReadingLine() as reading:
         steps = engine.stream(
             prompt,
@@ -94,6 +96,7 @@ def _answer(engine: Engine, prompt: str, settings: Parameters, args: argparse.Na
             system=args.system,
             raw=args.raw,
             mode=args.mode,
+            constraint=form,
             on_progress=reading,
         )
         for step in steps:

@@ -11,6 +11,7 @@ import pytest
 from support.scripted_engine import ANSWER, ScriptedEngine
 from support.tiny import export_tiny_pair
 
+from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.tui.cli.main import main
 
 
@@ -263,3 +264,36 @@ def test_a_cached_prompt_that_cannot_be_read_is_an_error(
         (tmp_path / "x").write_bytes(content)
     assert main(["run", "pair", "Hi", "--cache-prompt", str(tmp_path / "x")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_form_of_the_answer_is_a_schema_a_pattern_or_a_grammar(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "null"}', encoding="utf-8")
+    (tmp_path / "yes.lark").write_text('start: "yes"', encoding="utf-8")
+    forms = [
+        (["--json-schema", "schema.json"], Constraint.json_schema({"type": "null"})),
+        (["--json-schema", '{"type": "null"}'], Constraint.json_schema({"type": "null"})),
+        (["--regex", "a|b"], Constraint.regex("a|b")),
+        (["--grammar", str(tmp_path / "yes.lark")], Constraint.lark('start: "yes"')),
+        ([], None),
+    ]
+    for options, form in forms:
+        assert main(["run", "pair", "Hi", *options]) == 0
+        assert engine.calls[-1].constraint == form
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--json-schema", "nowhere.json"], "cannot read nowhere.json"),
+        (["--json-schema", '{"type": 3}'], "the schema cannot be followed"),
+        (["--regex", "(a"], "the regular expression cannot be followed"),
+        (["--grammar", "nowhere.lark"], "cannot read nowhere.lark"),
+    ],
+)
+def test_a_form_that_cannot_be_followed_is_an_error(
+    engine: ScriptedEngine, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["run", "pair", "Hi", *options]) == 2
+    assert capsys.readouterr().err.startswith(said) and not engine.calls
