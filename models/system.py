@@ -3,10 +3,11 @@
 import ctypes
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import EDQUOT, EFBIG, ENOSPC, EROFS
+from errno import EADDRINUSE, EDQUOT, EFBIG, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise OSError if no server can listen there, because another one does or the host is unknown."""
+    for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            socket.create_server((str(address[0]), port), family=family).close()
+        except OSError as error:
+            if error.errno == EADDRINUSE:
+                raise
 
 
 def disk_error(error: BaseException | None) -> OSError | None:

@@ -10,7 +10,7 @@ from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.tokenizer import Tokenizer, require_text
 from specdec_onnx.runtime.text.provenance import Said, concat, mask
-from specdec_onnx.runtime.text.template import Message, literal_text, render
+from specdec_onnx.runtime.text.template import Message, Tools, literal_text, render
 
 _SPECIAL: WeakKeyDictionary[Tokenizer, dict[str, "_Special"]] = WeakKeyDictionary()
 
@@ -28,10 +28,15 @@ class Prompt:
 
 
 def chat_prompt(
-    model: ModelFolder, messages: Sequence[Message], *, partial: str = "", open_answer: bool = True
+    model: ModelFolder,
+    messages: Sequence[Message],
+    *,
+    partial: str = "",
+    tools: Tools = (),
+    open_answer: bool = True,
 ) -> Prompt:
     """A conversation as the chat template formats it, then the answer so far; SpecdecError without a template."""
-    return Prompt(concat((render(model, messages, open_answer=open_answer), Said(partial))))
+    return Prompt(concat((render(model, messages, tools=tools, open_answer=open_answer), Said(partial))))
 
 
 def prompt_tokens(

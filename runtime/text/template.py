@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import date, datetime
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from jinja2 import Environment, Template, TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -24,7 +25,11 @@ from specdec_onnx.models.folder import ModelFolder
 from specdec_onnx.models.tokenizer import ROLES, role_text
 from specdec_onnx.runtime.text.provenance import Said, concat, followed, written
 
-Message = dict[str, str]
+Message = dict[str, Any]
+"""A message: its `role`, and its `content` as text; `tool_calls` and what else a template knows may be beside them."""
+
+Tools = Sequence[Mapping[str, Any]]
+"""Functions that the model may call, as OpenAI's API describes them."""
 
 SECONDS = 10.0
 """After this long, a template is assumed never to end."""
@@ -55,10 +60,12 @@ _PLAIN_FILTERS = {"string", "trim", "replace", "list", "first", "last", "reverse
 """Filters that only use operations which `Said` follows by itself."""
 
 
-def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool = True) -> str:
+def render(
+    model: ModelFolder, messages: Sequence[Message], *, tools: Tools = (), open_answer: bool = True
+) -> str:
     """The prompt text for `messages` (dicts with `role` and `content`); `open_answer` begins the assistant's message.
 
-    The text knows which of its characters come from messages (`provenance.mask`). If the template has no system role,
+    `tools` are offered to the model if its template knows any (`knows_tools`). The text knows which of its characters come from messages (`provenance.mask`). If the template has no system role,
     the system prompt goes before the first user message; if it requires alternating roles, neighbours are joined.
     Raises SpecdecError if the model has no chat template, or the template rejects the messages.
     """
@@ -68,7 +75,7 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
             "it is a base model, not made for chat",
             "give plain text (raw=True, or --raw on the command line)",
         )
-    write = partial(_write, model, now=datetime.now(), open_answer=open_answer)
+    write = partial(_write, model, now=datetime.now(), tools=tools, open_answer=open_answer)
     messages = list(messages)
     others = _without_system_role(messages)
     try:
@@ -85,6 +92,14 @@ def render(model: ModelFolder, messages: Sequence[Message], *, open_answer: bool
             if write(more) == text:  # the system prompt does not appear at all
                 return write(others)
     return text
+
+
+def knows_tools(model: ModelFolder) -> bool:
+    """Whether the chat template tells the model which tools it may call."""
+    if model.chat_template is None:
+        return False
+    with _clear_errors("a chat template"):
+        return "tools" in find_undeclared_variables(_environment().parse(model.chat_template))
 
 
 @lru_cache(maxsize=8)
@@ -112,9 +127,11 @@ def _clear_errors(whose: str) -> Iterator[None]:
         raise SpecdecError(f"{whose} failed", why, fix) from error
 
 
-def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_answer: bool) -> str:
+def _write(
+    model: ModelFolder, messages: Sequence[Message], now: datetime, tools: Tools, open_answer: bool
+) -> str:
     marked = [
-        {key: value if _names_role(key, value) else Said(value) for key, value in message.items()}
+        {key: value if _names_role(key, value) else _said(value) for key, value in message.items()}
         for message in messages
     ]
     before = _DEADLINE.set(time.monotonic() + SECONDS)
@@ -122,7 +139,7 @@ def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_
         with _clear_errors(f"the chat template of {model.name}"):
             return _compiled(str(model.chat_template)).render(
                 messages=marked,
-                tools=None,
+                tools=_said(list(tools)) if tools else None,
                 documents=None,
                 add_generation_prompt=open_answer,
                 strftime_now=now.strftime,
@@ -132,7 +149,16 @@ def _write(model: ModelFolder, messages: Sequence[Message], now: datetime, open_
         _DEADLINE.reset(before)
 
 
-def _names_role(key: str, value: str) -> bool:
+def _said(value: Any) -> Any:
+    """A message's text, or data with such texts, whose characters count as a message's."""
+    if isinstance(value, str):
+        return Said(value)
+    if isinstance(value, Mapping):
+        return {_said(key): _said(item) for key, item in value.items()}
+    return [_said(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _names_role(key: str, value: Any) -> bool:
     """Whether the template may make a control token of it, as in `"<|" + role + "|>"`."""
     return key == "role" and value.replace("-", "_").isidentifier()
 
@@ -150,7 +176,9 @@ def _without_system_role(messages: list[Message]) -> list[Message]:
 
 
 def _alternating(messages: list[Message]) -> list[Message]:
-    """The messages with neighbours of the same role joined."""
+    """The messages with neighbours of the same role joined, unless there is more to them than text."""
+    if any(message.keys() - {"role", "content"} for message in messages):
+        return messages
     return [
         {"role": role, "content": "\n\n".join(message["content"] for message in same)}
         for role, same in groupby(messages, lambda message: message["role"])

@@ -3,10 +3,10 @@
 import argparse
 import shlex
 import sys
-from errno import EADDRINUSE
 from functools import partial
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import require_free
 
 PORTS = range(1, 65536)
 
@@ -56,7 +56,7 @@ def _serve(args: argparse.Namespace) -> int:
             "--serve needs the package textual-serve", str(error), "pip install 'specdec-onnx[tui]'"
         ) from error
     try:
-        _check_free(args.host, args.port)  # the server itself notices only after it has announced its address
+        require_free(args.host, args.port)  # the server itself notices only after it has told its address
         Server(inner_command(args), host=args.host, port=args.port, title="specdec chat").serve()
     except OSError as error:
         raise SpecdecError(
@@ -65,17 +65,6 @@ def _serve(args: argparse.Namespace) -> int:
             "choose another --port or --host",
         ) from error
     return 0
-
-
-def _check_free(host: str, port: int) -> None:
-    import socket
-
-    for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        try:
-            socket.create_server((str(address[0]), port), family=family).close()
-        except OSError as error:
-            if error.errno == EADDRINUSE:
-                raise
 
 
 def inner_command(args: argparse.Namespace) -> str:

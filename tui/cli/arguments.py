@@ -73,6 +73,25 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     _add_grammar(parser)
 
 
+def serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """PAIR, where to serve it and to whom, and what a request leaves out."""
+    _add_engine(parser)
+    group = parser.add_argument_group("server")
+    about = "address to serve at; any but this machine's own needs --api-key (default: %(default)s)"
+    group.add_argument("--host", default="127.0.0.1", help=about)
+    _add_number(group, "--port", "port to serve at (default: %(default)s)", 8080)
+    about = (
+        "what clients must send as their API key (default: SPECDEC_API_KEY from the environment, else none)"
+    )
+    group.add_argument("--api-key", default=os.environ.get("SPECDEC_API_KEY"), metavar="KEY", help=about)
+    about = "let pages of this origin use the server, as in http://localhost:3000; * for all (repeatable)"
+    group.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help=about)
+    group.add_argument("--name", type=text, help="what clients call the model (default: the folder's name)")
+    about = "requests that may be answered or wait at the same time; more are refused (default: %(default)s)"
+    _add_number(group, "--queue", about, 32)
+    _add_sampling(parser, max_new_tokens="until the context is full")
+
+
 def bench_arguments(parser: argparse.ArgumentParser) -> None:
     """PAIR, the prompts, the modes, and where the figures go."""
     _add_engine(parser)
@@ -211,7 +230,7 @@ def _add_json(parser: Group) -> None:
     parser.add_argument("--json", type=user_text, metavar="OUT", help=about)
 
 
-def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int) -> None:
+def _add_sampling(parser: argparse.ArgumentParser, max_new_tokens: int | str) -> None:
     """The fields of `Parameters`; one that is not given is left out of the result."""
     group = parser.add_argument_group("sampling", argument_default=argparse.SUPPRESS)
     for name, number in NUMBERS.items():

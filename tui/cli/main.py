@@ -25,6 +25,9 @@ COMMANDS = {
         "chat.command", arguments.chat_arguments, "chat with a pair, in the terminal or in a browser"
     ),
     "run": Command("cli.run", arguments.run_arguments, "answer one prompt; the answer streams to stdout"),
+    "serve": Command(
+        "serve.command", arguments.serve_arguments, "serve a pair to programs that speak OpenAI's protocol"
+    ),
     "bench": Command(
         "bench.command",
         arguments.bench_arguments,

@@ -1,0 +1,124 @@
+"""Calls of tools in an answer: found while it streams, in the formats that models were trained on.
+
+- Qwen and Hermes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them, text before.
+- Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`.
+- Llama 3: the whole answer is `{"name": …, "parameters": {…}}`, perhaps after `<|python_tag|>`, several with `;` between.
+
+Text that only looks like a call, because it is no JSON or names no tool that was offered, stays text.
+"""
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_OPEN, _CLOSE, _MISTRAL, _PYTHON = "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"
+_MARKS = (_OPEN, _MISTRAL, _PYTHON)
+_FIRST_KEY = '{"name"'
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A function's name and its arguments, as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCalls:
+    """Splits an answer into text and calls as it arrives; `names` are the tools that may be called."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names, self._held = names, ""
+        self._blank, self._inside = True, False
+
+    def push(self, text: str) -> Iterator[str | ToolCall]:
+        """Text that can be shown, and calls that are complete."""
+        self._held += text
+        while self._held:
+            if not self._inside:
+                begin = self._begin()
+                yield from self._shown(begin)
+                self._inside = self._held != "" and self._may_call()
+            end = self._held.find(_CLOSE) if self._held.startswith(_OPEN) else -1
+            if not self._inside or end < 0:
+                return
+            piece, self._held = self._held[: end + len(_CLOSE)], self._held[end + len(_CLOSE) :]
+            self._inside = False
+            yield from self._calls(piece)
+
+    def rest(self) -> Iterator[str | ToolCall]:
+        """What was held back, at the end of the answer."""
+        held, self._held = self._held, ""
+        yield from self._calls(held)
+
+    def _begin(self) -> int:
+        """Where the part begins that is no text, or may turn out to be none."""
+        if self._blank and (not (start := self._held.lstrip()) or self._opens(start)):
+            return 0
+        found = [at for mark in _MARKS if (at := self._held.find(mark)) >= 0]
+        return min(found) if found else len(self._held) - max(_overlap(self._held, mark) for mark in _MARKS)
+
+    def _opens(self, start: str) -> bool:
+        """Whether an answer that begins so may be nothing but a call."""
+        begin = "".join(start.split())[: len(_FIRST_KEY)]
+        return _FIRST_KEY.startswith(begin)
+
+    def _may_call(self) -> bool:
+        """Whether what is held begins with a call."""
+        start = self._held.lstrip()
+        return self._held.startswith(_MARKS) or (
+            self._blank and start != "" and len(start) >= len(_FIRST_KEY)
+        )
+
+    def _shown(self, count: int) -> Iterator[str]:
+        shown, self._held = self._held[:count], self._held[count:]
+        self._blank = self._blank and not shown.strip()
+        if shown:
+            yield shown
+
+    def _calls(self, piece: str) -> Iterator[str | ToolCall]:
+        found = self._parsed(piece)
+        self._blank = False
+        if found:
+            yield from found
+        elif piece:
+            yield piece
+
+    def _parsed(self, piece: str) -> list[ToolCall]:
+        """The calls in a piece; none if any of it is something else."""
+        text = piece.strip()
+        for mark in _MARKS:
+            text = text.removeprefix(mark)
+        text = text.removesuffix(_CLOSE).strip()
+        calls: list[ToolCall] = []
+        while text:
+            try:
+                value, end = json.JSONDecoder().raw_decode(text)
+            except (ValueError, RecursionError):
+                return []
+            for each in value if isinstance(value, list) else [value]:
+                if (call := self._call(each)) is None:
+                    return []
+                calls.append(call)
+            text = text[end:].lstrip().removeprefix(";").lstrip()
+        return calls
+
+    def _call(self, value: Any) -> ToolCall | None:
+        if not isinstance(value, dict) or value.get("name") not in self._names:
+            return None
+        arguments = value.get("arguments", value.get("parameters", {}))
+        if isinstance(arguments, str):
+            return ToolCall(value["name"], arguments)
+        return (
+            ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
+            if isinstance(arguments, dict)
+            else None
+        )
+
+
+def _overlap(text: str, mark: str) -> int:
+    """How many of the last characters of `text` may be the beginning of `mark`."""
+    return next(
+        (size for size in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:size])), 0
+    )
