@@ -44,8 +44,9 @@ CODING = Example(
 LOOKUP = Example(
     "smollm2-135m",
     "suffix",
-    """Repeat this Python class and say what it does:
+    """Add docstrings to this Python class:
 
+```python
 class Stack:
     def __init__(self):
         self.items = []
@@ -58,6 +59,7 @@ class Stack:
 
     def size(self):
         return len(self.items)
+```
 """,
 )
 
