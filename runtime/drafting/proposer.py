@@ -1,6 +1,6 @@
 """What all proposers share: the proposal they make and the methods they have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Protocol
@@ -77,9 +77,10 @@ class Proposer(Protocol):
 
 
 class Custom:
-    """The proposer of an application: its tokens are checked, and it may return them as a list of ids.
+    """The proposer of an application: what it returns is checked, and may be a list of token ids.
 
-    The rule that keeps it exact: none for token ids. The target judges each by itself, so a bad guess costs time only.
+    Token ids need no rule to stay exact: the target judges each by itself, so a bad guess costs time only. A `Proposal`
+    with `distributions` must have drawn each token from its q, by chance that nothing else depends on.
     """
 
     def __init__(self, proposer: Any, vocab_size: int) -> None:
@@ -93,7 +94,7 @@ class Custom:
         """What the application proposes, at most `limit` tokens."""
         proposal = self._proposer.propose(list(context), limit, worth)
         if not isinstance(proposal, Proposal):
-            tokens = list(proposal)
+            tokens = list(proposal) if isinstance(proposal, Iterable) else [proposal]
             proposal = Proposal(tokens, [1.0] * len(tokens), [self.name] * len(tokens))
         proposal = proposal.cut(limit)
         for token in proposal.tokens:
@@ -103,6 +104,14 @@ class Custom:
                     f"a token id is a whole number from 0 to {self._vocab_size - 1}",
                 )
         proposal.tokens = list(map(int, proposal.tokens))
+        qs, size = proposal.known_distributions(), len(proposal)
+        drawn = len(qs) == size and all(q.p(token) > 0 for token, q in zip(proposal.tokens, qs, strict=True))
+        if not drawn or len(proposal.confidence) != size or len(proposal.sources) != size:
+            raise SpecdecError(
+                f"the proposer {self.name} made a faulty proposal",
+                "each token needs a confidence, a source, and a distribution that allows it, if there are any",
+                "return a list of token ids",
+            )
         return proposal
 
     def observe(self, emitted: Sequence[int]) -> None:

@@ -127,7 +127,7 @@ class Guide:
         vocabulary = _vocabulary(tokenizer, vocab_size, tuple(self._eos.tolist()))
         self._matcher = _llguidance().LLMatcher(vocabulary, constraint.grammar, log_level=0, limits=_limits())
         self._size, self._ended = vocab_size, 0
-        self._check()
+        self.allowed()  # what no text can satisfy shows here
 
     @property
     def ended(self) -> bool:
@@ -198,10 +198,10 @@ class Guide:
     def _check(self) -> None:
         """Raise SpecdecError if the parser has given up."""
         if self._matcher.is_error():
+            reason = _first_line(self._matcher.get_error())
+            why = "no text can satisfy it" if reason.startswith("NoExtension") else reason
             raise SpecdecError(
-                "the grammar cannot be followed any further",
-                _first_line(self._matcher.get_error()),
-                "use a simpler schema or grammar",
+                "the grammar cannot be followed", why, "correct or simplify the schema or grammar"
             )
 
 

@@ -83,6 +83,15 @@ def test_forced_text_costs_no_round(near: Engine, mode: str) -> None:
     assert statistics.rounds < statistics.new_tokens
 
 
+@pytest.mark.parametrize("ask", [{}, {"temperature": 1.0, "seed": 2}, {"temperature": 1.0}])
+def test_a_draft_equal_to_its_target_is_kept_under_a_grammar_too(tmp_path: Path, ask: dict[str, Any]) -> None:
+    engine = load(export_tiny_pair(tmp_path / "same", target_format="fp32", draft_format="fp32", seed=5))
+    constraint = Constraint.regex("[a-z ]{9,40}")
+    engine.generate(PROMPT, constraint=constraint, mode="draft", logit_bias={101: 1.5}, **ask)
+    drafted, accepted = engine.last.statistics.drafted_by_source, engine.last.statistics.accepted_by_source
+    assert drafted["draft"] == accepted["draft"] > 0
+
+
 def test_a_lark_grammar_and_a_regular_expression_are_followed(engine: Engine) -> None:
     lark = Constraint.lark('start: "(" inner ")"\ninner: /[ab]{1,3}/ | start')
     for seed in range(4):

@@ -11,7 +11,7 @@ from support.tiny import export_tiny_pair
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.drafting.proposer import Proposal
 from specdec_onnx.runtime.engine import Engine, load
-from specdec_onnx.runtime.sampling.sampler import Scores, logprob
+from specdec_onnx.runtime.sampling.sampler import Categorical, Scores, logprob
 
 MODES = ("plain", "suffix", "draft", "auto")
 PROMPT = "aaaa bbbb aaaa bbbb aaaa"
@@ -183,11 +183,22 @@ def test_a_custom_proposer_that_proposes_no_token_ids_gets_a_clear_error(
     engine: Engine, proposed: list[Any]
 ) -> None:
     class Wrong(Guess):
-        def propose(self, context: Sequence[int], limit: int, worth: object) -> list[int]:
-            return proposed
+        def __init__(self, answer: Sequence[int], given: Any = proposed) -> None:
+            super().__init__(answer)
+            self.given = given
+
+        def propose(self, context: Sequence[int], limit: int, worth: object) -> Any:
+            return self.given
 
     with pytest.raises(SpecdecError, match="guess proposed"):
         engine.generate(PROMPT, max_new_tokens=8, proposer=Wrong([]))
+    with pytest.raises(SpecdecError, match="faulty proposal"):
+        engine.generate(PROMPT, max_new_tokens=8, proposer=Wrong([], given=Proposal([5], [1.0], [])))
+    with pytest.raises(SpecdecError, match="faulty proposal"):
+        impossible = Proposal([5], [1.0], ["x"], [Categorical.one_hot(6)])
+        engine.generate(PROMPT, max_new_tokens=8, proposer=Wrong([], given=impossible))
+    with pytest.raises(SpecdecError, match="guess proposed None"):
+        engine.generate(PROMPT, max_new_tokens=8, proposer=Wrong([], given=None))
     with pytest.raises(SpecdecError, match="no method propose"):
         engine.generate(PROMPT, max_new_tokens=8, proposer=object())
 

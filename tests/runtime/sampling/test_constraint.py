@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Raw
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.tokenizer import Tokenizer
-from specdec_onnx.runtime.sampling.constraint import LONGEST_GRAMMAR, Constraint, Guide
+from specdec_onnx.runtime.sampling.constraint import LIMITS, LONGEST_GRAMMAR, Constraint, Guide
 from specdec_onnx.runtime.text.detokenizer import continuation, token_bytes
 
 SIZE = 384
@@ -239,3 +239,22 @@ def test_half_a_letter_in_bytes_may_only_be_followed_by_its_other_half() -> None
     assert allowed == ["<0xC3>", "<0xE6>"]
     state.push(tokenizer.id_of("<0xC3>") or 0)
     assert [tokenizer.spelling(token) for token in state.allowed().nonzero()[0]] == ["<0xA9>"]
+
+
+def test_a_schema_that_never_ends_is_refused_before_the_answer() -> None:
+    endless = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
+    with pytest.raises(SpecdecError, match="no text can satisfy it"):
+        guide(Constraint.json_schema(endless))
+
+
+def test_a_pattern_that_exceeds_a_limit_on_the_way_ends_with_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(LIMITS, "max_lexer_states", 100)
+    constraint = Constraint.regex("(.*a.{30}){3}")
+    with pytest.raises(SpecdecError, match="the grammar cannot be followed") as caught:
+        state = guide(constraint)
+        for letter in "axb" * 200:
+            assert state.allowed()[spell(letter)[0]]
+            state.push(spell(letter)[0])
+    assert "states" in caught.value.why
