@@ -31,25 +31,20 @@ class Writer(Protocol):
     @property
     def steps(self) -> int:
         """How many steps `build` reports."""
-        ...
 
     @property
     def format_name(self) -> str:
         """The weight format, as people write it; known once the graph is written."""
-        ...
 
     @property
     def findings(self) -> Mapping[str, Any]:
         """What else belongs in the report, once the graph is written."""
-        ...
 
     def describe(self) -> ModelFolder:
         """Write tokenizer and config.json; the folder can be compared with another one, but not run."""
-        ...
 
     def build(self, progress: Progress) -> dict[str, int]:
         """Write the graph and specdec.json; returns the bytes of each tensor."""
-        ...
 
 
 def export_pair(

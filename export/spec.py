@@ -1,6 +1,6 @@
 """What to export: the choices a user makes, and what they mean for each model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specdec_onnx.export.quantization.linear import Format, parse_format
@@ -79,17 +79,12 @@ class Options:
         names = measured if auto else [self.target_format or measured[0]]
         formats = [parse_format(name, _TARGET_BLOCK) for name in names]
         candidates = tuple(formats) if auto else ()
-        return ModelSpec(formats[0], None, self.context, self.smooth, self.graph, self.cache, candidates)
+        return replace(self._common(formats[0]), candidates=candidates)
 
     def draft(self) -> ModelSpec:
         """The draft's spec; SpecdecError for an unknown format."""
-        format = parse_format(self.draft_format, _DRAFT_BLOCK)
-        return ModelSpec(
-            format,
-            self.trim,
-            self.context,
-            self.smooth,
-            self.graph,
-            self.cache,
-            layer_count=self.draft_layers,
-        )
+        spec = self._common(parse_format(self.draft_format, _DRAFT_BLOCK))
+        return replace(spec, trim=self.trim, layer_count=self.draft_layers)
+
+    def _common(self, format: Format) -> ModelSpec:
+        return ModelSpec(format, context=self.context, smooth=self.smooth, graph=self.graph, cache=self.cache)

@@ -5,10 +5,11 @@ part of the draft and one token of the target's own, so every round yields at le
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import itemgetter
-from typing import Any
+from typing import Any, Self
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
@@ -54,6 +55,12 @@ class Statistics:
     first_token_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
+
+    @classmethod
+    def total(cls, answers: Iterable["Statistics"]) -> Self:
+        """The counts and seconds of several answers added up."""
+        parts = [cls(), *answers]
+        return cls(**{name: _sum([getattr(one, name) for one in parts]) for name in cls.__dataclass_fields__})
 
     def observe(self, sources: list[str], accepted: int) -> None:
         """Count one round that drafted a token for each of `sources`, of which the first `accepted` were kept."""
@@ -105,6 +112,16 @@ class Statistics:
             "acceptance_rate": round(self.acceptance_rate, 4),
             "host_seconds": self.host_seconds,
         }
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    """The sum of numbers, of each place of lists, or of each key of dictionaries."""
+    if isinstance(values[0], list):
+        return [sum(column) for column in zip_longest(*values, fillvalue=0)]
+    if isinstance(values[0], dict):
+        keys = dict.fromkeys(key for each in values for key in each)
+        return {key: sum(each.get(key, 0) for each in values) for key in keys}
+    return sum(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,28 +61,22 @@ class Checkpoint(Protocol):
     @property
     def config(self) -> dict[str, Any]:
         """A Hugging Face config.json, with `rope_freq_factors` (a list) where the file holds that tensor."""
-        ...
 
     @property
     def source(self) -> SourceFiles:
         """The files it was read from."""
-        ...
 
     def names(self) -> frozenset[str]:
         """Every tensor's Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`."""
-        ...
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape in Hugging Face orientation ([out, in] for a linear layer), without reading the data."""
-        ...
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         """A copy of one tensor as float32 [out, in]; SpecdecError if the checkpoint lacks it."""
-        ...
 
     def write_tokenizer(self, folder: Path) -> None:
         """Write tokenizer.json and, where known, the settings, chat template and generation files."""
-        ...
 
 
 @runtime_checkable
@@ -91,11 +85,9 @@ class BlockCheckpoint(Checkpoint, Protocol):
 
     def blocks(self, name: str) -> Blocks | None:
         """A matrix as it is stored, rows in the order of `tensor`; None if its blocks are not of that kind."""
-        ...
 
     def sample(self, name: str) -> Blocks | None:
         """One row of these blocks, which shows their kind."""
-        ...
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:

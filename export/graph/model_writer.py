@@ -71,13 +71,10 @@ class ModelWriter:
     @property
     def findings(self) -> Mapping[str, Any]:
         """How many of the source's tensors were copied as stored, what calibration found, and what to know."""
-        notes = {"notes": [_ROUNDED_ANEW]} if self._is_rounded_anew else {}
-        return {"copied_tensors": len(self._weights.copied), **self._calibration(), **notes}
-
-    @property
-    def _is_rounded_anew(self) -> bool:
-        format = self.spec.format
-        return isinstance(format, AsStored) and not format.offsets and self._weights.lost_zeros
+        weights, format = self._weights, self.spec.format
+        is_rounded_anew = isinstance(format, AsStored) and not format.offsets and weights.lost_zeros
+        notes = {"notes": [_ROUNDED_ANEW]} if is_rounded_anew else {}
+        return {"copied_tensors": len(weights.copied), **self._calibration(), **notes}
 
     def kept_ids(self) -> NDArray[np.int64] | None:
         """The ids that the head scores, None for all; `describe` comes first."""

@@ -282,22 +282,13 @@ def _speculation(
 
 def _runs(engine: Engine, prompts: Sequence[Sequence[int]], modes: Sequence[str]) -> dict[str, Statistics]:
     """All prompts in each mode, added up; the modes take turns, and each starts with an empty cache."""
-    totals = {mode: Statistics() for mode in modes}
+    answers: dict[str, list[Statistics]] = {mode: [] for mode in modes}
     for prompt in prompts:
-        for mode, total in totals.items():
+        for mode, done in answers.items():
             engine.forget()
             engine.generate(prompt, mode=mode, max_new_tokens=_NEW_TOKENS)
-            _add(total, engine.last.statistics)
-    return totals
-
-
-def _add(total: Statistics, one: Statistics) -> None:
-    for name in ("new_tokens", "rounds", "drafted", "accepted", "decode_seconds"):
-        setattr(total, name, getattr(total, name) + getattr(one, name))
-    for name in ("drafted_by_position", "accepted_by_position"):
-        ours, theirs = getattr(total, name), getattr(one, name)
-        ours.extend([0] * (len(theirs) - len(ours)))
-        ours[: len(theirs)] = [a + b for a, b in zip(ours, theirs, strict=False)]
+            done.append(engine.last.statistics)
+    return {mode: Statistics.total(done) for mode, done in answers.items()}
 
 
 _TEXT = '''\

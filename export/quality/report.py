@@ -187,46 +187,40 @@ def _draw(report: Mapping[str, Any]) -> str:
 
 def _blocks(report: Mapping[str, Any]) -> Iterator[tuple[str, list[Bar]]]:
     entries = _entries(report)
-    yield "Size by part, MB", list(_sizes(entries))
+    yield (
+        "Size by part, MB",
+        [
+            (f"{role} {part.replace('_', ' ')}", size / 1e6, f"{size / 1e6:.1f}", role)
+            for role, entry in entries.items()
+            for part, size in entry["size_bytes"].items()
+        ],
+    )
     for role, entry in entries.items():
-        if "forward_cost_ms" in entry:
-            yield f"{role}: forward pass over S tokens, ms", list(_costs(role, entry["forward_cost_ms"]))
-    if any("kl_mean" in entry for entry in entries.values()):
-        yield "KL to the float source, nats", list(_divergences(entries))
-    if "memory_bytes" in report:
-        yield "Memory by context length, MB", list(_memory(report["memory_bytes"]))
-    if "speculation" in report:
-        yield "Speed against plain decoding", list(_speedups(report["speculation"]))
-
-
-def _sizes(entries: Mapping[str, Mapping[str, Any]]) -> Iterator[Bar]:
-    for role, entry in entries.items():
-        for part, size in entry["size_bytes"].items():
-            yield f"{role} {part.replace('_', ' ')}", size / 1e6, f"{size / 1e6:.1f}", role
-
-
-def _costs(role: str, costs: Mapping[str, float]) -> Iterator[Bar]:
-    for width, cost in costs.items():
-        yield f"S = {width}", cost, f"{cost:.1f}", role
-
-
-def _divergences(entries: Mapping[str, Mapping[str, Any]]) -> Iterator[Bar]:
-    for role, entry in entries.items():
-        if "kl_mean" in entry:
-            yield f"{role}, {entry['format']}", entry["kl_mean"], f"{entry['kl_mean']:.4f}", role
-
-
-def _memory(needs: Mapping[str, int]) -> Iterator[Bar]:
-    for context, need in needs.items():
-        yield f"{context} tokens", need / 1e6, f"{need / 1e6:.0f}", "all"
-
-
-def _speedups(results: Mapping[str, Any]) -> Iterator[Bar]:
-    yield "plain", 1.0, "1.00", "all"
-    if speedup := results.get("predicted_speedup"):
-        yield "draft, predicted", speedup, f"{speedup:.2f}", "draft"
-    for mode, speedup in results["measured_speedup"].items():
-        yield f"{mode}, measured", speedup, f"{speedup:.2f}", "target"
+        if costs := entry.get("forward_cost_ms"):
+            bars = [(f"S = {width}", cost, f"{cost:.1f}", role) for width, cost in costs.items()]
+            yield f"{role}: forward pass over S tokens, ms", bars
+    measured = {role: entry for role, entry in entries.items() if "kl_mean" in entry}
+    if bars := [
+        (f"{role}, {entry['format']}", entry["kl_mean"], f"{entry['kl_mean']:.4f}", role)
+        for role, entry in measured.items()
+    ]:
+        yield "KL to the float source, nats", bars
+    if needs := report.get("memory_bytes"):
+        bars = [
+            (f"{context} tokens", need / 1e6, f"{need / 1e6:.0f}", "all") for context, need in needs.items()
+        ]
+        yield "Memory by context length, MB", bars
+    if results := report.get("speculation"):
+        speedups = [("plain", 1.0, "all")]
+        if speedup := results.get("predicted_speedup"):
+            speedups.append(("draft, predicted", speedup, "draft"))
+        speedups += [
+            (f"{mode}, measured", speedup, "target") for mode, speedup in results["measured_speedup"].items()
+        ]
+        yield (
+            "Speed against plain decoding",
+            [(name, value, f"{value:.2f}", role) for name, value, role in speedups],
+        )
 
 
 def _bar(y: int, label: str, share: float, text: str, role: str) -> list[str]:

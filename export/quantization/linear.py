@@ -130,16 +130,13 @@ class Format(Protocol):
     @property
     def name(self) -> str:
         """As people write it: `w8a8`, `int4-128`."""
-        ...
 
     @property
     def embedding_bits(self) -> int:
         """Bits of each number in the embedding table: 32, 16, or 8 if int8 rows are precise enough."""
-        ...
 
     def linear(self, graph: Graph, x: str, weight: Matrix, name: str) -> str:
         """Add the nodes of x [1, S, in] · weightᵀ; returns the name of the result [1, S, out]."""
-        ...
 
 
 @runtime_checkable
@@ -158,11 +155,9 @@ class Calibrated(Format, Protocol):
         Returns:
             Whether the layer's activations stay in float, because it would lose too much.
         """
-        ...
 
     def product(self, x: Matrix, weight: Matrix, importance: Matrix) -> Matrix:
         """x [rows, in] · weightᵀ with this format's loss, computed here."""
-        ...
 
 
 @dataclass(frozen=True)

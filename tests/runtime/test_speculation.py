@@ -11,6 +11,7 @@ from support.tiny import export_model, export_tiny, export_tiny_pair, tiny_check
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.drafting.planner import Switch
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.generate import Statistics
 
 PROMPT = "aaaa bbbb cccc aaaa bbbb cccc aaaa bbbb"
 
@@ -126,3 +127,15 @@ def test_three_hundred_tokens_stay_identical(twins: Engine) -> None:
     for mode in ("suffix", "draft", "auto"):
         said = twins.generate("once", mode=mode, max_new_tokens=300)
         assert said == twins.generate("once", mode="plain", max_new_tokens=300)
+
+
+def test_answers_add_up_by_place_and_by_source_whatever_their_lengths() -> None:
+    short, long = Statistics(), Statistics(decode_seconds=2.0)
+    short.observe(["draft"], accepted=1)
+    long.observe(["suffix", "draft"], accepted=1)
+    total = Statistics.total([short, long])
+    assert (total.rounds, total.drafted, total.accepted, total.decode_seconds) == (2, 3, 2, 2.0)
+    assert (total.drafted_by_position, total.accepted_by_position) == ([2, 1], [2, 0])
+    assert total.drafted_by_source == {"draft": 2, "suffix": 1}
+    assert short.drafted_by_position == [1]
+    assert Statistics.total([]) == Statistics()

@@ -1,7 +1,6 @@
 """From runs to the figures of the report, and the figures as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 from statistics import median
 from typing import Any
 
@@ -115,20 +114,7 @@ def _repeats(rounds: Sequence[Round], name: str) -> list[tuple[Run, ...]]:
 
 def _total(runs: Iterable[Run]) -> Statistics:
     """The sum of the statistics of every turn of every run."""
-    turns = [turn for run in runs for turn in run.turns]
-    return Statistics(
-        **{name: _sum([getattr(turn, name) for turn in turns]) for name in turns[0].__dataclass_fields__}
-    )
-
-
-def _sum(values: Sequence[Any]) -> Any:
-    """The sum of numbers, of each place of lists, or of each key of dictionaries."""
-    if isinstance(values[0], list):
-        return [sum(column) for column in zip_longest(*values, fillvalue=0)]
-    if isinstance(values[0], dict):
-        keys = dict.fromkeys(key for each in values for key in each)
-        return {key: sum(each.get(key, 0) for each in values) for key in keys}
-    return sum(values)
+    return Statistics.total(turn for run in runs for turn in run.turns)
 
 
 def _ratio(part: float, whole: float) -> float:
