@@ -152,7 +152,7 @@ def text_tokens(model: ModelFolder, count: int = _TOKENS) -> list[int]:
 def compare(reference: Logits, model: ModelFolder) -> Quality:
     """Quality of `model` against the logits [tokens, vocabulary] that its source gives for `text_tokens`."""
     kept, tokens = model.trimmed_vocabulary, text_tokens(model, len(reference))
-    decoder = Decoder.open(model, capacity=len(tokens) + 1)
+    decoder = Decoder.open(model, capacity=len(tokens) + 1, half_cache=False)  # judges the weights alone
     divergence, agreed, share, surprise = 0.0, 0, 0.0, np.zeros((2, 0))
     for first in range(0, len(tokens), _CHUNK):
         theirs, ours = reference[first : first + _CHUNK], decoder.forward(tokens[first : first + _CHUNK])
