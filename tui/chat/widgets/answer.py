@@ -73,8 +73,6 @@ class AnswerView(TurnView):
     """An answer as text or as tokens, and the line below it."""
 
     def __init__(self, turn: Turn, version: tuple[int, int], view: View = "text") -> None:
-        # Markdown is the slowest import of all; a page without answers does without it.
-
         super().__init__(turn, version)
         self.view: View = view
         self.text = turn.text
