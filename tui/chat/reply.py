@@ -120,12 +120,19 @@ WARMED_UP = 24
 """Tokens from which on an answer without drafts needs a reason."""
 
 
-def figures(statistics: Mapping[str, Any]) -> str:
-    """`42 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`."""
+def steady_rate(tokens_per_second: float) -> str:
+    """`42 tok/s`: no decimal that would flicker while the answer comes."""
+    return f"{tokens_per_second:.{0 if tokens_per_second >= 10 else 1}f} tok/s"
+
+
+def figures(statistics: Mapping[str, Any], rate: Callable[[float], str] = steady_rate) -> str:
+    """`42 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`; nothing before the first token."""
+    if not statistics.get("new_tokens"):
+        return ""
     drafted, first = statistics.get("drafted"), statistics.get("time_to_first_token_ms")
     return _joined(
-        _speed(statistics),
-        f"{statistics.get('new_tokens', 0)} tok",
+        _speed(statistics, rate),
+        f"{statistics['new_tokens']} tok",
         f"{statistics.get('tokens_per_round', 0.0):.1f} tok/round" if drafted else "",
         _accepted(statistics),
         f"first token {first / 1000:.1f} s" if first else "",
@@ -151,9 +158,9 @@ def _joined(*parts: str) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _speed(statistics: Mapping[str, Any]) -> str:
+def _speed(statistics: Mapping[str, Any], rate: Callable[[float], str] = steady_rate) -> str:
     speed = statistics.get("decode_tokens_per_second") or 0.0
-    return f"{speed:.{0 if speed >= 10 else 1}f} tok/s" if speed else ""
+    return rate(speed) if speed else ""
 
 
 def _accepted(statistics: Mapping[str, Any]) -> str:

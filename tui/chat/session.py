@@ -1,10 +1,9 @@
 """What the chat needs of an engine: the messages both exchange, and a loaded pair as the chat sees it."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol
 
 from specdec_onnx.tui.chat.settings import Settings
 
@@ -32,36 +31,9 @@ def pack(pieces: Iterable[Piece]) -> str:
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
 
 
-class Packed(Sequence[Piece]):
-    """What `pack` wrote, parsed on first use: a conversation is opened more often than its tokens are viewed."""
-
-    def __init__(self, stored: str) -> None:
-        self._stored = stored or "[]"
-
-    @cached_property
-    def _all(self) -> tuple[Piece, ...]:
-        return tuple(Piece(text, _SOURCES.get(letter, "target")) for text, letter in json.loads(self._stored))
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __bool__(self) -> bool:
-        return self._stored != "[]"
-
-    def __iter__(self) -> Iterator[Piece]:
-        return iter(self._all)
-
-    @overload
-    def __getitem__(self, at: int) -> Piece: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Piece, ...]: ...
-
-    def __getitem__(self, at: int | slice) -> Piece | tuple[Piece, ...]:
-        return self._all[at]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._all == tuple(other)
+def unpack(stored: str) -> tuple[Piece, ...]:
+    """Read what `pack` wrote."""
+    return tuple(Piece(text, _SOURCES.get(letter, "target")) for text, letter in json.loads(stored or "[]"))
 
 
 def counts(pieces: Iterable[Piece]) -> dict[Source, int]:

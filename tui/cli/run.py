@@ -13,14 +13,14 @@ from typing import Self
 from specdec_onnx.models.command import INTERRUPTED
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.progress import ProgressLine
-from specdec_onnx.models.text import percent, rate
+from specdec_onnx.models.text import rate
 from specdec_onnx.runtime.engine import Engine
-from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.model.decoder import common_prefix
 from specdec_onnx.runtime.model.prefix_files import prefix_folder
 from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.text.prompt import prompt_tokens
+from specdec_onnx.tui.chat.reply import figures
 from specdec_onnx.tui.cli.engine import constraint, load_engine, parameters
 from specdec_onnx.tui.cli.streams import as_json, input_left, read_input, read_text, shown
 
@@ -109,7 +109,8 @@ def _answer(
         print(as_json(answer | {"statistics": last.statistics.as_dict()}))
     else:
         print("" if last.text.endswith("\n") else "\n", end="", flush=True)
-    print(statistics_line(last.statistics) + CUT.get(last.finish_reason or "", ""), file=sys.stderr)
+    statistics = figures(last.statistics.as_dict(), rate) or "no token yet"
+    print(statistics + CUT.get(last.finish_reason or "", ""), file=sys.stderr)
     return INTERRUPTED if last.finish_reason == "cancelled" else 0
 
 
@@ -165,15 +166,3 @@ class ReadingLine:
             if self._text:
                 self._shown = True
                 self._line.show(self._text)
-
-
-def statistics_line(statistics: Statistics) -> str:
-    """One line for an answer: `42.1 tok/s · 214 tok · 3.1 tok/round · 71 % accepted · first token 0.3 s`."""
-    if not statistics.new_tokens:
-        return "no token yet"
-    parts = [rate(statistics.decode_tokens_per_second), f"{statistics.new_tokens} tok"]
-    if statistics.drafted:
-        parts.append(f"{statistics.tokens_per_round:.1f} tok/round")
-        parts.append(f"{percent(statistics.acceptance_rate)} accepted")
-    parts.append(f"first token {statistics.time_to_first_token_ms / 1000:.1f} s")
-    return " · ".join(parts)

@@ -8,20 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.history.database import connect
-from specdec_onnx.tui.chat.session import Packed, Piece, pack
+from specdec_onnx.tui.chat.session import Piece, pack, unpack
 
 Role = Literal["user", "assistant"]
 MATCH_START, MATCH_END = "\x02", "\x03"
 """Surround each match in a snippet; nobody types them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Turn:
     """One message; `parent` is the turn it follows, so turns with the same parent are branches.
 
@@ -34,8 +35,14 @@ class Turn:
     role: Role
     text: str
     reason: str | None = None
-    pieces: Sequence[Piece] = ()
+    packed: str = "[]"
+    """The tokens as JSON; a conversation is opened more often than its tokens are viewed."""
     statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The tokens, the rejected ones too."""
+        return unpack(self.packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +357,7 @@ def _conversation(row: tuple[Any, ...]) -> Conversation:
 
 def _turn(row: tuple[Any, ...]) -> Turn:
     id, conversation, parent, role, text, reason, pieces, statistics = row
-    return Turn(id, conversation, parent, role, text, reason, Packed(pieces), json.loads(statistics))
+    return Turn(id, conversation, parent, role, text, reason, pieces, json.loads(statistics))
 
 
 def _words(typed: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.tui.chat.history.store import Conversation, Store, Turn
-from specdec_onnx.tui.chat.session import Packed, pack
+from specdec_onnx.tui.chat.session import pack, unpack
 
 FORMAT = "specdec-conversation"
 VERSION = 1
@@ -67,7 +67,7 @@ def from_json(store: Store, text: str) -> Conversation:
         for entry in body["turns"]:
             parent = ids[entry.get("parent")]
             turn = store.add(conversation.id, parent, entry["role"], entry["text"])
-            pieces = Packed(json.dumps(entry.get("pieces") or []))
+            pieces = unpack(json.dumps(entry.get("pieces") or []))
             statistics = _figures(entry.get("statistics") or {})
             store.update(turn.id, turn.text, entry.get("reason"), pieces, statistics)
             ids[entry["id"]] = turn.id

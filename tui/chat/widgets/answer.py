@@ -73,12 +73,10 @@ class AnswerView(TurnView):
     """An answer as text or as tokens, and the line below it."""
 
     def __init__(self, turn: Turn, version: tuple[int, int], view: View = "text") -> None:
-        # Markdown is the slowest import of all; a page without answers does without it.
-
         super().__init__(turn, version)
         self.view: View = view
         self.text = turn.text
-        self.pieces: Sequence[Piece] = turn.pieces
+        self._new_pieces: Sequence[Piece] = ()
         self._statistics: Mapping[str, Any] = turn.statistics
         self._rounds: Sequence[int] = turn.statistics.get("tokens_by_round", ())
         self._reason, self._remark = turn.reason, ""
@@ -112,7 +110,7 @@ class AnswerView(TurnView):
 
     def update_tokens(self, pieces: Sequence[Piece], rounds: Sequence[int]) -> None:
         """Take the tokens so far; they are drawn only while they are visible."""
-        self.pieces, self._rounds = pieces, rounds
+        self._new_pieces, self._rounds = pieces, rounds
         if self.view != "text":
             self.show(self.view)
 
@@ -127,11 +125,12 @@ class AnswerView(TurnView):
     def show(self, view: View) -> None:
         """Switch between text, tokens and trace; an answer without stored tokens stays text."""
         self.view = view
-        marked = view != "text" and bool(self.pieces)
+        pieces = () if view == "text" else self._new_pieces or self.turn.pieces
+        marked = bool(pieces)
         self.body.display = not marked
         self.tokens.display = marked
         if marked:
-            self.tokens.draw(self.pieces, self._rounds, trace=view == "trace")
+            self.tokens.draw(pieces, self._rounds, trace=view == "trace")
 
     def refresh_note(self) -> None:
         """Update the dim line: how the answer ended, its figures, its version."""

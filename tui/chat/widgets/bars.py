@@ -64,7 +64,7 @@ class StatisticsBar(Widget):
 
     def render(self) -> RenderResult:
         """Give the sparkline the room that figures and remark leave."""
-        text = figures(self.statistics) if self.statistics.get("new_tokens") else ""
+        text = figures(self.statistics)
         remark = (" · " if text else "") + self.remark if self.remark else ""
         rounds = self.statistics.get("tokens_by_round", ())
         room = self.size.width - len(text) - len(remark) - 2
