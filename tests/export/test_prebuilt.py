@@ -110,7 +110,7 @@ def test_a_builders_folder_takes_our_draft_and_answers_as_our_own_export(tmp_pat
 def test_a_builders_folder_opens_where_it_lies(tmp_path: Path) -> None:
     model = open_model(genai_layout(tmp_path / "theirs"))
     assert model.config["head_dim"] == 16
-    assert Decoder.open(model, capacity=40).cache.nbytes == 2 * 2 * 2 * 16 * 40 * 4
+    assert Decoder.open(model, capacity=40, half_cache=False).cache.nbytes == 2 * 2 * 2 * 16 * 40 * 4
     load(model.path).generate("tea", max_new_tokens=3)
 
 

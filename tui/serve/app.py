@@ -216,7 +216,10 @@ class _Shape:
         self._tokenizer, self.ask, self._is_chat = tokenizer, ask, is_chat
         kind = "chat.completion" if is_chat else "text_completion"
         self._calls, self._split = 0, ToolCalls([tool["function"]["name"] for tool in ask.tools])
-        self._common: dict[str, Any] = {"id": f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex[:24]}", "object": kind}
+        self._common: dict[str, Any] = {
+            "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex[:24]}",
+            "object": kind,
+        }
         self._common |= {"created": int(time.time()), "model": name}
         self._arguments = ""
 
