@@ -3,6 +3,7 @@
 - Qwen and Hermes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them, text before.
 - Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`.
 - Llama 3: the whole answer is `{"name": …, "parameters": {…}}`, perhaps after `<|python_tag|>`, several with `;` between.
+- Qwen's coders often put that into a code block.
 
 Text that only looks like a call, because it is no JSON or names no tool that was offered, stays text.
 """
@@ -14,7 +15,11 @@ from typing import Any
 
 _OPEN, _CLOSE, _MISTRAL, _PYTHON = "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"
 _MARKS = (_OPEN, _MISTRAL, _PYTHON)
-_FIRST_KEY = '{"name"'
+_OPENINGS = ('{"name"', '```json{"name"', '```{"name"')
+"""How an answer begins that is nothing but a call, without its white space."""
+
+_GLANCE = 80
+"""Characters that are looked at for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +59,18 @@ class ToolCalls:
 
     def _begin(self) -> int:
         """Where the part begins that is no text, or may turn out to be none."""
-        if self._blank and (not (start := self._held.lstrip()) or self._opens(start)):
+        begin = self._beginning()
+        if self._blank and any(begin.startswith(each) or each.startswith(begin) for each in _OPENINGS):
             return 0
         found = [at for mark in _MARKS if (at := self._held.find(mark)) >= 0]
         return min(found) if found else len(self._held) - max(_overlap(self._held, mark) for mark in _MARKS)
 
-    def _opens(self, start: str) -> bool:
-        """Whether an answer that begins so may be nothing but a call."""
-        begin = "".join(start.split())[: len(_FIRST_KEY)]
-        return _FIRST_KEY.startswith(begin)
-
     def _may_call(self) -> bool:
         """Whether what is held begins with a call."""
-        start = self._held.lstrip()
-        return self._held.startswith(_MARKS) or (
-            self._blank and start != "" and len(start) >= len(_FIRST_KEY)
-        )
+        return self._held.startswith(_MARKS) or (self._blank and self._beginning().startswith(_OPENINGS))
+
+    def _beginning(self) -> str:
+        return "".join(self._held[:_GLANCE].split())
 
     def _shown(self, count: int) -> Iterator[str]:
         shown, self._held = self._held[:count], self._held[count:]
@@ -91,6 +92,8 @@ class ToolCalls:
         for mark in _MARKS:
             text = text.removeprefix(mark)
         text = text.removesuffix(_CLOSE).strip()
+        if text.startswith("```"):
+            text = text.removeprefix("```json").removeprefix("```").removesuffix("```").strip()
         calls: list[ToolCall] = []
         while text:
             try:

@@ -19,6 +19,9 @@ CASES: dict[str, tuple[str, list[str | ToolCall]]] = {
     "mistral": (f"[TOOL_CALLS][{CALL}, {OTHER}]", [F, G]),
     "llama": ('{"name": "f", "parameters": {"a": 1}}', [F]),
     "llama, two": (f"<|python_tag|>{CALL}; {OTHER}", [F, G]),
+    "code block": (f"```json\n{CALL}\n```", [F]),
+    "code block with something else": ('```json\n{"x": 1}\n```', ['```json\n{"x": 1}\n```']),
+    "code": ("```python\nprint()\n```", ["```python\nprint()\n```"]),
     "arguments as text": ('{"name": "f", "arguments": "{\\"a\\": 1}"}', [F]),
     "another name": (
         '<tool_call>{"name": "h", "arguments": {}}</tool_call>',
