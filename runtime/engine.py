@@ -1,11 +1,13 @@
 """The public entry point: load a model or a pair once, then stream answers from it."""
 
+import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair, locate, open_pair
@@ -24,6 +26,8 @@ from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.sampling.sampler import Processor
 from specdec_onnx.runtime.text.prompt import prompt_tokens, refuse_system
 from specdec_onnx.runtime.turns import Stream, Turns
+
+_LOG = logging.getLogger(__name__)
 
 
 def load(
@@ -122,6 +126,10 @@ class Engine:
             for tape, model in zip(self._tapes, models.values(), strict=True):
                 tape.keep_on_disk(prefix_folder, model.profile.fingerprint)
         self._turns = Turns(self._allow, self._interrupt)
+        self._closed, self._process = False, os.getpid()
+        for role, model in models.items():
+            _LOG.info("%s: %s, kernels: %s", role, model.placement, model.decoder.kernels)
+        _LOG.info("context of %d tokens, exactness: %s", context, self.identity)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -168,6 +176,7 @@ class Engine:
         Raises:
             SpecdecError: The prompt is empty or does not fit, or an argument is invalid.
         """
+        self._require_open()
         result, parameters = Result(self._tokens(prompt, system, raw)), _combined(parameters, fields)
         hooks = Hooks(logprobs, constraint, processors, proposer)
         answer = self._answer(result, parameters, mode or self.mode, suffix, hooks)
@@ -181,6 +190,25 @@ class Engine:
     def chat(self, system: str | None = None) -> Chat:
         """A conversation that keeps the caches between turns."""
         return Chat(self, system)
+
+    def close(self) -> None:
+        """Free the memory of models and caches; running and waiting answers are cancelled first.
+
+        The engine answers nothing more. `with load(…) as engine:` closes it at the end of the block.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._turns.cancel_all()
+        with self._turns.only():
+            for tape in self._tapes:
+                tape.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def cancel(self) -> None:
         """End the running answer within one forward pass; may be called from any thread.
@@ -196,15 +224,25 @@ class Engine:
         Does nothing for texts of less than 256 tokens, and where there is no such folder; waits for other threads'
         answers. Takes a millisecond for about ten tokens of a model with 1.5 billion weights.
         """
+        self._require_open()
         with self._turns.only():
             for tape in self._tapes:
                 tape.store(limit)
 
     def forget(self) -> None:
         """Empty the caches, so that the next prompt is read from its beginning; waits for other threads' answers."""
+        self._require_open()
         with self._turns.only():
             for tape in self._tapes:
                 tape.forget()
+
+    def _require_open(self) -> None:
+        """Raise SpecdecError if this engine cannot answer."""
+        if self._closed:
+            raise SpecdecError("the engine is closed", "close() was called", "load the pair again")
+        if os.getpid() != self._process:
+            why = "this process was forked from it, and sessions and their threads do not survive that"
+            raise SpecdecError("the engine belongs to another process", why, "load the pair in this process")
 
     def _answer(
         self, result: Result, parameters: Parameters, mode: str, suffix: Suffix | None, hooks: Hooks

@@ -4,6 +4,7 @@ A round is one pass of the target over the last token and the tokens drafted aft
 part of the draft and one token of the target's own, so every round yields at least one token, like a plain step.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.sampling.sampler import Logprob, Processing, Processor, logprob
 from specdec_onnx.runtime.sampling.verification import Rows, make_rule
 from specdec_onnx.runtime.text.detokenizer import Detokenizer, StopStrings
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -314,6 +317,8 @@ class Answer:
         result = self.result
         result.text += step.text
         result.finish_reason = step.finish_reason
+        if step.finish_reason:
+            _LOG.debug("answer: %s, %s", step.finish_reason, result.statistics)
         result.logprobs += step.logprobs
         result.statistics.new_tokens += len(step.tokens)
         return step

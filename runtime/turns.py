@@ -14,9 +14,9 @@ web server reads each step in another. A wrong guess costs time, never an answer
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
-from threading import Condition, get_ident
+from threading import Condition, Lock, get_ident
 from weakref import WeakSet
 
 from specdec_onnx.models.errors import SpecdecError
@@ -167,6 +167,15 @@ class Turns:
                         self._holder = None  # nothing of it runs
             self._changed.notify_all()
 
+    def cancel_all(self) -> None:
+        """Stop every answer, begun or not."""
+        with self._changed:
+            for turn in list(self._asked) + list(self._line):
+                turn.stopped = turn.stoppable
+            if self._holder is not None:
+                self.cancel(self._holder)
+            self._changed.notify_all()
+
     def _leave(self, turn: Turn, answer: Answer) -> None:
         """Tidy up and end the turn, unless the answer has lost it."""
         if self.regain(turn):
@@ -215,16 +224,36 @@ class Turns:
 class Stream(Iterator[Step]):
     """An answer that is read step by step; `result` is the answer so far, with its statistics.
 
-    Nothing happens before the first step is read. Dropping the object closes it.
+    Nothing happens before the first step is read. Any thread may read any step, but one at a time. A coroutine reads
+    with `async for`: each step is generated in a thread, and the event loop stays free; if its task is cancelled, so is
+    the answer. Dropping the object closes it.
     """
 
     def __init__(self, steps: Steps, result: Result, cancel: Callable[[], None]) -> None:
-        self._steps, self.result = steps, result
+        self._steps, self.result, self._reading = steps, result, Lock()
         self.cancel = cancel
         """End this answer within one forward pass, or before it begins; may be called from any thread."""
 
     def __next__(self) -> Step:
-        return next(self._steps)
+        if not self._reading.acquire(blocking=False):
+            why = "each step can be read once, by one thread"
+            raise SpecdecError(
+                "this answer is being read already", why, "let one thread read it, and share its steps"
+            )
+        try:
+            return next(self._steps)
+        finally:
+            self._reading.release()
+
+    async def __aiter__(self) -> AsyncIterator[Step]:
+        from asyncio import to_thread
+
+        try:
+            while (step := await to_thread(next, self, None)) is not None:
+                yield step
+        finally:
+            if self.result.finish_reason is None:
+                self.cancel()
 
     def close(self) -> None:
         """Stop reading; the engine is free for the next answer."""

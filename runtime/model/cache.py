@@ -56,6 +56,11 @@ class Cache:
             raise SpecdecError(f"cannot roll a cache of {self.length} rows back to {length}")
         self.length = length
 
+    def clear(self) -> None:
+        """Free its memory, for good."""
+        self.length = 0
+        self._values = {}
+
     @property
     def names(self) -> tuple[str, ...]:
         """The tensors that the cache consists of; axis 2 of each is the rows."""

@@ -268,6 +268,12 @@ class Decoder:
         """Forget every token from position `length` on."""
         self.cache.rollback(length)
 
+    def close(self) -> None:
+        """Free the session and the cache; no pass is possible after that."""
+        self._bindings.clear()
+        self.cache.clear()
+        self.session, self._logits = None, np.empty(0, self.signature.logits_type)
+
     def terminate(self) -> None:
         """Stop the pass in flight and any later one, until `resume`; may be called from any thread."""
         self._options.terminate = True
@@ -440,6 +446,11 @@ class Tape:
         """Forget every token from position `length` on."""
         del self.tokens[length:]
         self.decoder.rollback(len(self.tokens))
+
+    def close(self) -> None:
+        """Free all memory, for good."""
+        self.forget()
+        self.decoder.close()
 
     def forget(self) -> None:
         """Empty the cache, and forget what was set aside."""

@@ -79,7 +79,7 @@ def parity(folder: Path, device: str) -> dict[str, Any]:
     settle_width(decoder)
     identity = settle_padding(decoder)
     found = _walk(decoder)
-    expected = _walk(Decoder.open(model, capacity=CAPACITY, exact=True))
+    expected = _walk(Decoder.open(model, capacity=CAPACITY, exact=True, half_cache=False))
     distance = float(np.sqrt(np.mean((found - expected) ** 2)) / expected.std())
     agreement = float(np.mean(found.argmax(-1) == expected.argmax(-1)))
     return {

@@ -30,7 +30,7 @@ def decoders(
     device = Decoder.open(model, device=find_device(webgpu), capacity=CAPACITY, exact=True)
     settle_width(device)
     assert settle_padding(device).bit_identical
-    return device, Decoder.open(model, capacity=CAPACITY, exact=True)
+    return device, Decoder.open(model, capacity=CAPACITY, exact=True, half_cache=False)
 
 
 def assert_same_model(found: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
