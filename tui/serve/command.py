@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         log_level="warning",
         server_header=False,
+        lifespan="off",
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     return 0
