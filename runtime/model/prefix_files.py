@@ -25,6 +25,9 @@ from specdec_onnx.runtime.model.cache import Cache
 WORTHWHILE = 256
 """Tokens from which on a file pays: about half a second of reading for a model of 1.5 billion weights."""
 
+_NEW = 10
+"""The part of a text, one in so many, that must be new for it to be written again: disks wear out."""
+
 BUDGET = 2 << 30
 """Bytes that all files together may take; the least recently used goes first."""
 
@@ -76,14 +79,13 @@ class PrefixFiles:
         self.folder, self.identity, self._budget = folder, identity, budget
 
     def save(self, tokens: Sequence[int], cache: Cache) -> None:
-        """Store the text that `cache` holds, in place of beginnings of it; does nothing if it is short or stored.
+        """Store the text that `cache` holds, in place of beginnings of it, unless little of it is new.
 
         What cannot be written is not kept: the text is then read again.
         """
-        if len(tokens) < WORTHWHILE:
-            return
         known = list(self._all())
-        if any(_shared(each.tokens, tokens) == len(tokens) for each in known):
+        stored = max((_shared(each.tokens, tokens) for each in known), default=0)
+        if len(tokens) - stored < max(WORTHWHILE, len(tokens) // _NEW):
             return
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,6 +100,8 @@ class PrefixFiles:
 
         Returns how many of the tokens it holds then.
         """
+        if len(tokens) < known + WORTHWHILE:
+            return known
         best = max(self._all(), key=lambda each: _shared(each.tokens, tokens), default=None)
         if best is None or (shared := _shared(best.tokens, tokens)) < known + WORTHWHILE:
             return known

@@ -107,11 +107,34 @@ def test_a_short_text_is_not_stored(pair: Path, store: Path) -> None:
 
 def test_a_text_that_has_grown_replaces_its_beginning(pair: Path, store: Path) -> None:
     first = tape(pair, store)
-    for length in (300, 500, 400):
-        read(first, tokens(500)[:length])
+    for length in (300, 600, 550):
+        read(first, tokens(600)[:length])
         first.store()
     assert len(files(store)) == 1
-    assert tape(pair, store).turn_to(tokens(500)) == 500
+    assert tape(pair, store).turn_to(tokens(600)) == 600
+
+
+def test_a_text_is_written_again_only_when_much_of_it_is_new(pair: Path, store: Path) -> None:
+    first = tape(pair, store)
+    for length in (300, 500, 300 + WORTHWHILE):
+        read(first, tokens(600)[:length])
+        first.store()
+        assert tape(pair, store).turn_to(tokens(600)) == (556 if length == 556 else 300)
+
+
+def test_files_are_looked_for_only_when_much_is_to_be_read(
+    pair: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tape(pair, store)
+    assert first.files is not None
+    looked: list[int] = []
+    monkeypatch.setattr(PrefixFiles, "_all", lambda self: looked.append(1) or iter(()))
+    text = tokens(600)
+    for length in (WORTHWHILE, 10 + WORTHWHILE, 300, 320):
+        read(first, text[:length])
+    assert not looked
+    first.turn_to(text)
+    assert looked
 
 
 def test_the_files_of_another_model_are_not_used(pair: Path, store: Path) -> None:

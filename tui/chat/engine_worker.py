@@ -25,7 +25,7 @@ from specdec_onnx.tui.chat.courtesy import set_modules_aside, step_back
 from specdec_onnx.tui.chat.session import OnProgress, Piece, Request, Round, as_source
 from specdec_onnx.tui.child import incoming, open_channel, say
 
-IDLE = 1.0
+IDLE = 3.0
 """Seconds without a request after which there is time to store the conversation."""
 
 
