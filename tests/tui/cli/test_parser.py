@@ -23,6 +23,15 @@ STOPS = [["--stop", "---"], ["--stop=-x"]]
 OPTIONS = {
     "chat": [["-c"], ["--draft", "-d"], ["--threads", "1"], ["--serve"], ["--port", "1"]],
     "run": [*ENGINE, *SAMPLING, ["--system", "-s"], ["--raw"], ["--json"], ["--no-speculate"]],
+    "serve": [
+        *ENGINE,
+        *SAMPLING,
+        ["--host", "h"],
+        ["--port", "1"],
+        ["--api-key", "-k"],
+        ["--cors", "*"],
+        ["--queue", "2"],
+    ],
     "bench": [*ENGINE, *SAMPLING, ["--modes", "plain,draft"], ["--json", "-"], ["--limit", "1"], ["--raw"]],
     "compare": [["--devices", "cpu,cpu:1"], ["--prompt-lengths", "8,9"], ["--json", "-"], ["--timeout", "1"]],
     "doctor": [*ENGINE, ["--json"]],
@@ -31,6 +40,7 @@ OPTIONS = {
 WORDS = {
     "chat": ["pair"],
     "run": ["pair", "-", "a question", "- of mine", "-5"],
+    "serve": ["pair"],
     "bench": ["pair"],
     "compare": ["pair"],
     "doctor": ["pair"],
