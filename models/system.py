@@ -25,6 +25,18 @@ def cache_folder() -> Path:
     return user_cache_path("specdec-onnx", appauthor=False)
 
 
+def prefix_folder() -> Path:
+    """Where our own programs keep the keys and values of long texts; it can be deleted at any time."""
+    return cache_folder() / "prefixes"
+
+
+def delete_prefixes() -> None:
+    """Delete what is in `prefix_folder`: a conversation that was deleted can be told from its keys and values."""
+    for file in prefix_folder().glob("*.safetensors*"):
+        with suppress(OSError):
+            file.unlink()
+
+
 def home() -> Path:
     """The folder of history, preferences and exported pairs (not created here); SPECDEC_HOME moves it."""
     if chosen := os.environ.get("SPECDEC_HOME"):

@@ -1,8 +1,9 @@
 """A conversation: messages, their tokens, and the cache that stays valid between turns."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -25,18 +26,22 @@ _ROOM = 8
 class Transcript:
     """Text and tokens of the newest prompt and answer.
 
-    An answer's text, encoded again, may give other tokens than the model chose; the cache would then not match.
+    An answer's text, encoded again, may give other tokens than the model chose; the cache would then not match. `stored`
+    gives the tokens of texts that earlier processes have stored, for a conversation that began in one of them.
     """
 
-    def __init__(self, model: ModelFolder) -> None:
-        self._model = model
+    def __init__(self, model: ModelFolder, stored: Callable[[], Iterable[Sequence[int]]] = tuple) -> None:
+        self._model, self._stored = model, stored
         self._text, self._tokens = "", list[int]()
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Tokens of a prompt; where it begins with the remembered text, that part keeps its tokens."""
+        """Tokens of a prompt; where it begins with the remembered text or a stored one, that part keeps its tokens."""
         text, size = prompt.text, len(self._text)
         if not (size and text.startswith(self._text) and same_origin(text[:size], self._text)):
-            return encode(self._model, prompt)
+            tokens, whole = encode(self._model, prompt), frozenset(self._model.tokenizer.added_ids)
+            ways = (same_text(tokens, each, self._model.tokenizer.spelling, whole) for each in self._stored())
+            own, kept = max(ways, default=(0, []), key=itemgetter(0))
+            return [*kept, *tokens[own:]]
         return [*self._tokens, *encode(self._model, prompt, size)]
 
     def remember(self, prompt: Prompt, tokens: Sequence[int], answer: str, written: Sequence[int]) -> None:
@@ -47,6 +52,32 @@ class Transcript:
         if continuation(self._model.tokenizer, tokens, kept) == answer:
             text = answer if prompt.raw else Said(answer)
             self._text, self._tokens = concat((prompt.text, text)), [*tokens, *kept]
+
+
+def same_text(
+    tokens: Sequence[int], other: Sequence[int], spelling: Callable[[int], str], whole: Collection[int]
+) -> tuple[int, list[int]]:
+    """How many of the first `tokens` spell the same text as some first ones of `other`, and these.
+
+    Both may split the text differently, but must agree in the tokens of `whole`, which mean more than their text.
+    """
+    own = its = 0
+    while own < len(tokens) and its < len(other):
+        ends, texts = [own + 1, its + 1], [spelling(tokens[own]), spelling(other[its])]
+        if tokens[own] != other[its]:
+            if tokens[own] in whole or other[its] in whole:
+                break
+            while texts[0] != texts[1]:
+                side = int(len(texts[1]) < len(texts[0]))
+                ids = (tokens, other)[side]
+                if ends[side] == len(ids) or ids[ends[side]] in whole:
+                    return own, list(other[:its])
+                texts[side] += spelling(ids[ends[side]])
+                ends[side] += 1
+                if not texts[0].startswith(texts[1]) and not texts[1].startswith(texts[0]):
+                    return own, list(other[:its])
+        own, its = ends
+    return own, list(other[:its])
 
 
 class Chat:
@@ -64,7 +95,7 @@ class Chat:
     def __init__(self, engine: "Engine", system: str | None = None, *, raw: bool = False) -> None:
         self._engine, self._suffix, self._raw = engine, engine.speculation.suffix(), raw
         self.messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        self._transcript, self.left_out = Transcript(engine.pair.target), 0
+        self._transcript, self.left_out = Transcript(engine.pair.target, engine.stored_texts), 0
         self._cancel: Callable[[], None] = lambda: None
 
     def send(self, text: str, **options: Any) -> Stream:

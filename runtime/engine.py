@@ -98,6 +98,7 @@ class Engine:
         profile: What the target's passes cost; `draft_cost` is the draft model's curve, or None.
         models: The loaded models by role ("target", "draft"); `placements` says where they run.
         modes: The modes that this engine has; `mode` is the default.
+        stored_texts: Returns the token ids of the texts in the `prefix_folder`.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Engine:
         if prefix_folder is not None:
             for tape, model in zip(self._tapes, models.values(), strict=True):
                 tape.keep_on_disk(prefix_folder, model.profile.fingerprint)
+        self.stored_texts = self._tape.stored_texts
         self._turns = Turns(self._allow, self._interrupt)
         self._closed, self._process = False, os.getpid()
         for role, model in models.items():
@@ -218,16 +220,17 @@ class Engine:
         """
         self._turns.cancel()
 
-    def store_text(self, limit: int | None = None) -> None:
+    def store_text(self, limit: int | None = None, *, until: Callable[[], bool] = lambda: False) -> None:
         """Keep the newest prompt and answer, or their first `limit` tokens, in the `prefix_folder` for later processes.
 
         Does nothing for texts of less than 256 tokens, and where there is no such folder; waits for other threads'
-        answers. Takes a millisecond for about ten tokens of a model with 1.5 billion weights.
+        answers. Takes a millisecond for about ten tokens of a model with 1.5 billion weights; gives up, and keeps
+        nothing, when `until()` becomes true.
         """
         self._require_open()
         with self._turns.only():
             for tape in self._tapes:
-                tape.store(limit)
+                tape.store(limit, until)
 
     def forget(self) -> None:
         """Empty the caches, so that the next prompt is read from its beginning; waits for other threads' answers."""

@@ -1,5 +1,6 @@
 """Every test keeps its measurements to itself."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,12 +9,16 @@ from support.sources import Hub, point_to, serve
 
 @pytest.fixture(scope="session", autouse=True)
 def private_measurements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Costs measured in a busy test run must not be taken for the machine's."""
+    """Costs measured in a busy test run must not be taken for the machine's, nor stored texts deleted."""
+    from specdec_onnx.models import system
     from specdec_onnx.runtime.machine import profile
 
     folder = tmp_path_factory.mktemp("measurements")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(profile, "cache_folder", lambda: folder)
+        chosen = system.prefix_folder
+        own = folder / "prefixes"
+        patch.setattr(system, "prefix_folder", lambda: chosen() if "SPECDEC_CACHE" in os.environ else own)
         yield
 
 

@@ -429,11 +429,15 @@ class Tape:
             )
             self.files = PrefixFiles(folder, f"{fingerprint} {parts}")
 
-    def store(self, limit: int | None = None) -> None:
-        """Keep the text, or its first `limit` tokens, in a file, if there is a place for it."""
+    def store(self, limit: int | None = None, until: Callable[[], bool] = lambda: False) -> None:
+        """Keep the text, or its first `limit` tokens, in a file, if there is a place for it; not if `until()` holds."""
         if self.files is not None:
             self.decoder.rollback(len(self.tokens))
-            self.files.save(self.tokens[:limit], self.decoder.cache)
+            self.files.save(self.tokens[:limit], self.decoder.cache, until)
+
+    def stored_texts(self) -> list[list[int]]:
+        """The token ids of the texts that `store` has kept for this model."""
+        return self.files.texts() if self.files is not None else []
 
     def _put_back(self, tokens: Sequence[int], start: int, rows: Rows) -> None:
         """Append `tokens` with their rows, the last of those in a block that begins at row `start`."""

@@ -9,17 +9,18 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec_onnx.models.system import cache_folder, replacing
+from specdec_onnx.models.system import replacing
 from specdec_onnx.runtime.model.cache import Cache
 
 WORTHWHILE = 256
@@ -31,9 +32,12 @@ _NEW = 10
 BUDGET = 2 << 30
 """Bytes that all files together may take; the least recently used goes first."""
 
+_SHARE = 4
+"""A file takes at most one part in so many of the room that is left on the disk."""
+
 _TOKENS, _METADATA, _SUFFIX = "tokens", "__metadata__", ".safetensors"
-_ABANDONED = 3600.0
-"""Seconds after which a file that is being written counts as left over."""
+_ABANDONED = 60.0
+"""Seconds without a change after which a file that is being written counts as left over."""
 
 _LARGEST_HEADER = 1 << 20
 _UNUSABLE = (
@@ -46,13 +50,8 @@ _UNUSABLE = (
     MemoryError,
     RecursionError,
 )
-_KINDS = {"F32": np.float32, "F16": np.float16, "I32": np.int32}
+_KINDS = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
 _NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
-
-
-def prefix_folder() -> Path:
-    """Where our own programs keep texts; it can be deleted at any time."""
-    return cache_folder() / "prefixes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +77,30 @@ class PrefixFiles:
     def __init__(self, folder: Path, identity: str, budget: int = BUDGET) -> None:
         self.folder, self.identity, self._budget = folder, identity, budget
 
-    def save(self, tokens: Sequence[int], cache: Cache) -> None:
+    def texts(self) -> list[list[int]]:
+        """The token ids of all texts."""
+        return [each.tokens for each in self._all()]
+
+    def save(self, tokens: Sequence[int], cache: Cache, until: Callable[[], bool] = lambda: False) -> None:
         """Store the text that `cache` holds, in place of beginnings of it, unless little of it is new.
 
-        What cannot be written is not kept: the text is then read again.
+        What cannot be written is not kept, nor what is only half-written when `until()` holds: the text is then read
+        again.
         """
         known = list(self._all())
         stored = max((_shared(each.tokens, tokens) for each in known), default=0)
         if len(tokens) - stored < max(WORTHWHILE, len(tokens) // _NEW):
             return
-        with suppress(OSError):
+        with suppress(OSError, MemoryError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write(tokens, cache)
+            self._delete_leftovers()
+            if _SHARE * len(tokens) * cache.row_bytes > disk_usage(self.folder).free:
+                return
+            self._write(tokens, cache, until)
             for each in known:
                 if _shared(each.tokens, tokens) == len(each.tokens):
                     each.file.unlink(missing_ok=True)
-            self._clean_up()
+            self._keep_to_budget()
 
     def restore(self, tokens: Sequence[int], known: int, cache: Cache) -> int:
         """Append to `cache`, which holds the first `known` of `tokens`, those after them that are stored.
@@ -113,6 +120,8 @@ class PrefixFiles:
                 cache.extend(shared - known, lambda name: rows[name][:, :, known:shared])
                 os.utime(best.file)
                 return shared
+        except MemoryError:
+            pass  # the file may be all right
         except _UNUSABLE:
             with suppress(OSError):
                 best.file.unlink()
@@ -140,7 +149,7 @@ class PrefixFiles:
             stream.seek(start + first)
             return _Stored(file, np.frombuffer(stream.read(end - first), np.int32).tolist(), start, header)
 
-    def _write(self, tokens: Sequence[int], cache: Cache) -> None:
+    def _write(self, tokens: Sequence[int], cache: Cache, until: Callable[[], bool]) -> None:
         arrays: dict[str, NDArray[Any]] = {_TOKENS: np.array(tokens, np.int32)}
         arrays |= {name: cache.rows(name, 0, len(tokens)) for name in cache.names}
         header, at = dict[str, Any]({_METADATA: {"identity": self.identity}}), 0
@@ -148,28 +157,45 @@ class PrefixFiles:
             span = [at, at := at + array.nbytes]
             header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": span}
         checksum = _start_of_checksum(header)
-        for array in arrays.values():
+        for array in _while_not(until, arrays.values()):
             checksum = zlib.crc32(np.ascontiguousarray(array).data, checksum)
         header[_METADATA]["crc32"] = str(checksum)
         encoded = json.dumps(header).encode()
         name = sha256(arrays[_TOKENS].tobytes()).hexdigest()[:16]
         with replacing(self.folder / f"{self._key}-{name}{_SUFFIX}") as fresh, _private(fresh) as stream:
             stream.write(len(encoded).to_bytes(8, "little") + encoded)
-            for array in arrays.values():
+            for array in _while_not(until, arrays.values()):
                 stream.write(np.ascontiguousarray(array).data)
 
-    def _clean_up(self) -> None:
-        """Delete what goes beyond the budget, and what a killed process left half-written."""
-        for file in self.folder.glob(f".*{_SUFFIX}.*"):
-            if file.stat().st_mtime < time.time() - _ABANDONED:
+    def _delete_leftovers(self) -> None:
+        """Delete what a killed process left half-written."""
+        for file, status in self._listed(f".*{_SUFFIX}.*"):
+            if status.st_mtime < time.time() - _ABANDONED:
                 file.unlink(missing_ok=True)
-        files = sorted(self.folder.glob(f"*{_SUFFIX}"), key=lambda file: file.stat().st_mtime)
-        excess = sum(file.stat().st_size for file in files) - self._budget
-        for file in files[:-1]:
+
+    def _keep_to_budget(self) -> None:
+        """Delete what was used least recently, but never the newest file."""
+        files = sorted(self._listed(f"*{_SUFFIX}"), key=lambda each: each[1].st_mtime_ns)
+        excess = sum(status.st_size for _, status in files) - self._budget
+        for file, status in files[:-1]:
             if excess <= 0:
                 break
-            excess -= file.stat().st_size
+            excess -= status.st_size
             file.unlink(missing_ok=True)
+
+    def _listed(self, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:
+        """The files of all models; other processes may delete some at any time."""
+        for file in self.folder.glob(pattern):
+            with suppress(FileNotFoundError):
+                yield file, file.stat()
+
+
+def _while_not(until: Callable[[], bool], arrays: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """The arrays, each a few megabytes. Raises InterruptedError as soon as `until()` holds."""
+    for array in arrays:
+        if until():
+            raise InterruptedError
+        yield array
 
 
 def _start_of_checksum(header: dict[str, Any]) -> int:

@@ -1,10 +1,15 @@
 """A text that one process has read is not read again by the next, and a file is never trusted."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +20,9 @@ from numpy.typing import NDArray
 from support.tiny import export_tiny_pair
 
 from specdec_onnx.models.folder import open_model
+from specdec_onnx.runtime.chat import same_text
 from specdec_onnx.runtime.engine import Engine, load
+from specdec_onnx.runtime.model import prefix_files
 from specdec_onnx.runtime.model.decoder import Decoder, Tape
 from specdec_onnx.runtime.model.prefix_files import WORTHWHILE, PrefixFiles
 
@@ -75,6 +82,137 @@ def test_a_conversation_continues_in_a_later_process(pair: Path, store: Path) ->
     found = again.answer(messages, max_new_tokens=20)
     assert "".join(step.text for step in found) == expected
     assert found.result.statistics.cached_prompt_tokens > WORTHWHILE
+
+
+def test_an_answer_that_its_text_spells_differently_is_not_read_again_either(pair: Path, store: Path) -> None:
+    """A model may write tokens that its text is not encoded to: here, the answer letter by letter."""
+    engine = load(pair, prefix_folder=store)
+    chat, letters = engine.chat(), list[int]()
+    list(chat.send(PROMPT, max_new_tokens=1))
+    message = "the rain in Spain " * 20
+    for letter in message:
+        letters += engine.tokenizer.encode(letter)
+    assert engine.tokenizer.decode(letters) == message and len(engine.tokenizer.encode(message)) < len(
+        letters
+    )
+    prompt = [*engine.last.prompt, *letters]
+    engine.generate(prompt, max_new_tokens=1)
+    engine.store_text()
+    messages = [
+        {"role": "user", "content": PROMPT},
+        {"role": "assistant", "content": message},
+        {"role": "user", "content": "and then?"},
+    ]
+    again = load(pair, prefix_folder=store)
+    found = again.chat().answer(messages, max_new_tokens=4)
+    list(found)
+    assert found.result.prompt[: len(prompt)] == prompt
+    assert found.result.statistics.cached_prompt_tokens == len(prompt)
+    alone = load(pair).chat().answer(messages, max_new_tokens=4)
+    list(alone)
+    texts = (engine.tokenizer.decode(each.result.prompt, skip_special=False) for each in (found, alone))
+    assert len(set(texts)) == 1
+
+
+WORDS = ("a", "b", "ab", "ba", "aba", "bb", "<end>", "c")
+"""Spellings of ids; texts of the first six can be split in several ways."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(first=st.lists(st.integers(0, 7), max_size=12), second=st.lists(st.integers(0, 7), max_size=12))
+def test_tokens_of_the_same_text_are_found_and_control_tokens_stay_themselves(
+    first: list[int], second: list[int]
+) -> None:
+    own, kept = same_text(first, second, WORDS.__getitem__, {6})
+    assert kept == second[: len(kept)]
+    assert "".join(WORDS[token] for token in first[:own]) == "".join(WORDS[token] for token in kept)
+    assert [token for token in first[:own] if token == 6] == [token for token in kept if token == 6]
+    shared = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+    assert own >= (min(len(first), len(second)) if shared is None else shared)
+
+
+def test_a_text_is_recognised_in_other_tokens() -> None:
+    assert same_text([2, 0, 6, 7], [0, 1, 0, 6, 7], WORDS.__getitem__, {6}) == (4, [0, 1, 0, 6, 7])
+    assert same_text([2, 6, 7], [0, 1, 6], WORDS.__getitem__, {6}) == (2, [0, 1, 6])
+    assert same_text([4, 7], [0, 1, 6], WORDS.__getitem__, {6}) == (0, [])
+
+
+def test_a_text_is_given_up_half_written_when_there_is_something_better_to_do(
+    pair: Path, store: Path
+) -> None:
+    first = tape(pair, store)
+    read(first, tokens(300))
+    for calls in (0, 1, 7, 8):
+        left = iter([False] * calls)
+        first.store(until=lambda left=left: next(left, True))  # type: ignore[misc]
+        assert not list(store.iterdir())
+    first.store(until=lambda: False)
+    assert len(files(store)) == 1
+
+
+def test_a_full_disk_is_not_filled_further(pair: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tape(pair, store)
+    read(first, tokens(300))
+    size = 300 * first.decoder.cache.row_bytes
+    for free, count in ((3 * size, 0), (5 * size, 1)):
+        status = SimpleNamespace(total=10 * size, used=0, free=free)
+        monkeypatch.setattr(prefix_files, "disk_usage", lambda folder, status=status: status)
+        first.store()
+        assert len(files(store)) == count
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows kills in another way")
+def test_a_process_that_is_killed_while_it_writes_leaves_no_file_that_counts(pair: Path, store: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from specdec_onnx.runtime.engine import load
+engine = load({str(pair)!r}, prefix_folder={str(store)!r})
+engine.generate({PROMPT!r}, max_new_tokens=4)
+calls = iter(range(9))
+engine.store_text(until=lambda: next(calls) == 8 and os.kill(os.getpid(), signal.SIGKILL))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    left = list(store.iterdir())
+    assert len(left) == 1 and not files(store)
+    os.utime(left[0], (1000, 1000))
+    engine = load(pair, prefix_folder=store)
+    engine.generate(PROMPT, max_new_tokens=4)
+    assert engine.last.statistics.cached_prompt_tokens == 0
+    engine.store_text()
+    assert left[0] not in store.iterdir() and len(files(store)) == 2
+
+
+def test_two_processes_may_store_and_delete_at_once(pair: Path, store: Path) -> None:
+    """Their texts are beginnings of each other's, and there is room for two files."""
+    tapes = [tape(pair, store) for _ in range(3)]
+    for each in tapes:
+        assert each.files is not None
+        each.files = PrefixFiles(store, each.files.identity, budget=1200 * each.decoder.cache.row_bytes)
+
+    def work(number: int) -> None:
+        for length in (300, 600, 1000, 300) * 5:
+            text = tokens(1000, seed=number % 2)[:length]
+            each, fresh = tapes[number], length % 7 == number
+            if fresh:
+                each.cut(0)
+            assert each.turn_to(text) <= length and each.tokens == text[: len(each.tokens)]
+            each.forward(text[len(each.tokens) :], keep=1)
+            each.store()
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, range(3)))
+    for file in files(store):
+        assert file.stat().st_size <= 1300 * tapes[0].decoder.cache.row_bytes
+    for number in range(2):
+        found = tape(pair, store)
+        known = found.turn_to(tokens(1000, number))
+        rows = [found.decoder.cache.rows(name, 0, known).copy() for name in found.decoder.cache.names]
+        found.cut(0)
+        if known:
+            found.forward(tokens(1000, number)[:known], keep=1)
+            for name, each in zip(found.decoder.cache.names, rows, strict=True):
+                np.testing.assert_array_equal(found.decoder.cache.rows(name, 0, known), each)
 
 
 def test_restored_rows_are_the_bits_that_were_stored(pair: Path, store: Path) -> None:

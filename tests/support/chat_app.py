@@ -6,6 +6,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
+from specdec_onnx.models import system
 from specdec_onnx.tui.chat.app import ChatApp
 from specdec_onnx.tui.chat.engine_client import EngineClient
 from specdec_onnx.tui.chat.history.store import Recorder, Store
@@ -107,3 +108,11 @@ async def under_way(app: ChatApp, rounds: int = 2, text: str = "Question") -> Ch
     screen = await ask(app, text)
     await until(lambda: screen.answering.reply and len(screen.answering.reply.rounds) >= rounds)
     return screen
+
+
+def stored_text() -> Path:
+    """A file of keys and values where the chat's engine keeps them."""
+    folder = system.prefix_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    (file := folder / "model-text.safetensors").write_bytes(b"keys and values")
+    return file

@@ -14,11 +14,11 @@ from traceback import print_exc
 from typing import Any, TextIO
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import prefix_folder
 from specdec_onnx.models.tokenizer import Tokenizer
 from specdec_onnx.runtime.chat import Chat
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generate import Step
-from specdec_onnx.runtime.model.prefix_files import prefix_folder
 from specdec_onnx.runtime.text.detokenizer import Detokenizer
 from specdec_onnx.runtime.turns import Stream
 from specdec_onnx.tui.chat.courtesy import set_modules_aside, step_back
@@ -161,7 +161,7 @@ def _next(jobs: SimpleQueue[Job], engine: Engine) -> Job:
     try:
         return jobs.get(timeout=IDLE)
     except Empty:
-        engine.store_text()
+        engine.store_text(until=lambda: not jobs.empty())
         return jobs.get()
 
 

@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.system import require_free
-from specdec_onnx.runtime.model.prefix_files import prefix_folder
+from specdec_onnx.models.system import prefix_folder, require_free
 from specdec_onnx.tui.cli.engine import load_engine, parameters
 
 DRAIN_SECONDS = 30

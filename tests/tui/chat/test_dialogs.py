@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support.chat_app import answered, chat_app, screen_of, under_way, until
+from support.chat_app import answered, chat_app, screen_of, stored_text, under_way, until
 from support.scripted_session import ScriptedSession
 from support.snapshots import screen_text
 from textual.widgets import Input, OptionList, TextArea
@@ -83,6 +83,7 @@ async def test_history_is_searched_as_one_types_and_opened_with_enter(tmp_path: 
 
 
 async def test_history_renames_and_deletes_after_a_second_press(tmp_path: Path) -> None:
+    stored = stored_text()
     app = chat_app(tmp_path, ScriptedSession(["fine"]))
     async with app.run_test() as pilot:
         screen = await talked(app, "First", "Second")
@@ -95,9 +96,9 @@ async def test_history_renames_and_deletes_after_a_second_press(tmp_path: Path) 
         await until(lambda: isinstance(app.screen, HistoryScreen))
         app.screen.query_one("#results", OptionList).highlighted = 0
         await pilot.press("ctrl+d")
-        assert titles(app) == ["Second", "Renamed"]
+        assert titles(app) == ["Second", "Renamed"] and stored.exists()
         await pilot.press("ctrl+d")
-        assert titles(app) == ["Renamed"]
+        assert titles(app) == ["Renamed"] and not stored.exists()
         await pilot.press("escape")
         await until(lambda: app.screen is screen and screen.conversation.stored is None)
 

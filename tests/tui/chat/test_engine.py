@@ -4,7 +4,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -230,9 +230,11 @@ def test_a_conversation_is_stored_once_nothing_is_asked(monkeypatch: pytest.Monk
     jobs, job, stored = SimpleQueue[Job](), Job(Request(ASKED, SETTINGS)), list[str]()
 
     class Engine:
-        def store_text(self) -> None:
+        def store_text(self, *, until: Callable[[], bool]) -> None:
+            assert not until()
             stored.append("stored")
             jobs.put(job)
+            assert until(), "a request does not wait for the disk"
 
     assert engine_worker._next(jobs, cast(Any, Engine())) is job and stored == ["stored"]
     jobs.put(job)

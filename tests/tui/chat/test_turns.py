@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.chat_app import answered, chat_app, idle, screen_of, under_way, until
+from support.chat_app import answered, chat_app, idle, screen_of, stored_text, under_way, until
 from support.scripted_session import ScriptedSession
 from textual.geometry import Offset
 from textual.pilot import Pilot
@@ -167,13 +167,14 @@ async def test_an_old_press_to_delete_does_not_take_back_a_newer_one(
 
 
 async def test_a_conversation_is_deleted_when_asked_twice(tmp_path: Path) -> None:
+    stored = stored_text()
     app = chat_app(tmp_path, ScriptedSession(["one"]))
     async with app.run_test():
         screen = await answered(app, "First")
         await screen.action_delete_conversation()
-        assert texts(screen) == ["First", "one"]
+        assert texts(screen) == ["First", "one"] and stored.exists()
         await screen.action_delete_conversation()
-        assert texts(screen) == [] and app.services.store.latest() is None
+        assert texts(screen) == [] and app.services.store.latest() is None and not stored.exists()
 
 
 @pytest.mark.parametrize("width", [120, 100, 80, 60, 40])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import delete_prefixes
 from specdec_onnx.tui.chat.conversation import OpenConversation
 from specdec_onnx.tui.chat.history.transfer import from_json, to_json, to_markdown
 
@@ -52,6 +53,7 @@ class Conversations:
             return
         sure = self._screen.confirmed(stored.id, "Delete the whole conversation?", "Press again to delete.")
         if sure and self._screen.attempt(partial(self._store.delete, stored.id)):
+            delete_prefixes()
             await self.action_new()
 
     def action_export(self, kind: str) -> None:

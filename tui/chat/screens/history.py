@@ -15,6 +15,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.system import delete_prefixes
 from specdec_onnx.models.text import on_one_line, printable
 from specdec_onnx.tui.chat.history.store import MATCH_END, MATCH_START, Store, Summary
 from specdec_onnx.tui.chat.screens.dialogs import SECONDS_TO_CONFIRM, AskScreen, SecondPress
@@ -121,6 +122,7 @@ class HistoryScreen(ModalScreen[str | None]):
             return
         self.app.clear_notifications()
         self._change(partial(self._store.delete, summary.id))
+        delete_prefixes()
 
     def _change(self, change: Callable[[], None]) -> None:
         try:
