@@ -61,7 +61,7 @@ class Speculation:
 
     def planner(self, mode: str) -> Planner:
         """The planner of a mode. Raises SpecdecError if this engine does not have that mode."""
-        if mode in self._planners:
+        if isinstance(mode, str) and mode in self._planners:
             return self._planners[mode]
         if mode == "draft":
             raise SpecdecError(
