@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.served import Served, serving
 
 from specdec_onnx.runtime.engine import Engine
@@ -227,3 +229,63 @@ def test_what_cannot_be_served_is_an_error(
 ) -> None:
     assert main(["serve", str(tmp_path), *options]) == 2
     assert said in capsys.readouterr().err
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+JSON = st.recursive(
+    VALUES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [
+    "messages",
+    "prompt",
+    "model",
+    "stream",
+    "stream_options",
+    "n",
+    "stop",
+    "seed",
+    "logit_bias",
+    "logprobs",
+]
+FIELDS += [
+    "temperature",
+    "top_p",
+    "top_k",
+    "max_tokens",
+    "top_logprobs",
+    "response_format",
+    "tools",
+    "tool_choice",
+]
+MESSAGE = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system"]) | JSON, "content": JSON},
+    optional={"tool_calls": JSON, "name": JSON},
+)
+FORMS = st.builds(lambda schema: {"type": "json_schema", "json_schema": {"schema": schema}}, JSON)
+FUNCTIONS = st.builds(
+    lambda name, schema: [{"type": "function", "function": {"name": name, "parameters": schema}}], JSON, JSON
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    body=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3),
+    more=st.fixed_dictionaries(
+        {}, optional={"messages": st.lists(MESSAGE, max_size=3), "response_format": FORMS, "tools": FUNCTIONS}
+    ),
+    path=st.sampled_from([CHAT, "/v1/completions"]),
+)
+def test_no_body_makes_the_server_fail(
+    served: Served, body: dict[str, Any], more: dict[str, Any], path: str
+) -> None:
+    whole = {"messages": BODY["messages"], "max_tokens": 2} | body | more
+    if path != CHAT:
+        whole = {"prompt": "x", "max_tokens": 2} | body
+    response = httpx.post(
+        served.url + path, content=json.dumps(whole).encode(errors="surrogatepass"), timeout=60
+    )
+    assert response.status_code in (200, 400, 404), response.text
+    if response.status_code != 200:
+        assert message(response)
