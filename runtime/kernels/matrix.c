@@ -77,6 +77,8 @@ static size_t bytes_of_zero(const Stored *stored, size_t count) {
     return survive_as_halves(stored->zeros, stored->zero_kind, count) ? 2 : 4;
 }
 
+static size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 bool describe_matrix(const Stored *stored, Matrix *matrix) {
     bool known_block = stored->block >= 16 && stored->block <= LARGEST_BLOCK && !(stored->block & (stored->block - 1));
     bool known_bits = stored->bits == 4 || stored->bits == 8;
@@ -87,10 +89,9 @@ bool describe_matrix(const Stored *stored, Matrix *matrix) {
     matrix->slices = stored->block * stored->bits / 32;
     matrix->scale_bytes = bytes_of_scale(stored, matrix->blocks);
     matrix->zero_bytes = bytes_of_zero(stored, matrix->columns * matrix->blocks);
-    matrix->number_bytes = PANEL * (matrix->scale_bytes + matrix->zero_bytes);
-    matrix->numbers_at = matrix->blocks * matrix->slices * SLICE_BYTES;
-    matrix->units_at = matrix->numbers_at + matrix->blocks * matrix->number_bytes;
-    matrix->panel_bytes = (matrix->units_at + PANEL * (matrix->scale_bytes == 1 ? sizeof(float) : 0) + 63) / 64 * 64;
+    matrix->block_bytes = matrix->slices * SLICE_BYTES + whole_lines(PANEL * (matrix->scale_bytes + matrix->zero_bytes));
+    matrix->units_at = matrix->blocks * matrix->block_bytes;
+    matrix->panel_bytes = matrix->units_at + (matrix->scale_bytes == 1 ? PANEL * sizeof(float) : 0);
     matrix->bytes = matrix->panels * matrix->panel_bytes;
     return true;
 }
@@ -134,7 +135,7 @@ static void pack_scales(const Stored *stored, const Matrix *matrix, size_t colum
     const size_t bytes = matrix->scale_bytes, at = column % PANEL;
     const float unit = bytes == 1 ? unit_of(stored, matrix->blocks, column) : 1;
     if (bytes == 1) put_number(sizeof unit, units, at, unit);
-    for (size_t block = 0; block < matrix->blocks; block++, numbers += matrix->number_bytes) {
+    for (size_t block = 0; block < matrix->blocks; block++, numbers += matrix->block_bytes) {
         const float scale = number_at(stored->scales, stored->scale_kind, column * matrix->blocks + block);
         put_number(bytes, numbers, at, bytes == 1 ? count_units(scale, unit) : scale);
     }
@@ -143,16 +144,19 @@ static void pack_scales(const Stored *stored, const Matrix *matrix, size_t colum
 static void pack_zeros(const Stored *stored, const Matrix *matrix, size_t column, uint8_t *numbers) {
     const float parts = matrix->zero_bytes == 1 ? (float)zero_parts(matrix->bits) : 1;
     uint8_t *to = numbers + PANEL * matrix->scale_bytes;
-    for (size_t block = 0; matrix->zero_bytes && block < matrix->blocks; block++, to += matrix->number_bytes)
+    for (size_t block = 0; matrix->zero_bytes && block < matrix->blocks; block++, to += matrix->block_bytes)
         put_number(matrix->zero_bytes, to, column % PANEL, parts * zero_at(stored, matrix->blocks, column, block));
 }
 
 static void pack_panel(const Stored *stored, const Matrix *matrix, size_t panel) {
     const size_t first = panel * PANEL, left = matrix->columns - first, filled = left < PANEL ? left : PANEL;
-    uint8_t *to = matrix->data + panel * matrix->panel_bytes, *numbers = to + matrix->numbers_at;
-    for (size_t block = 0; block < matrix->blocks; block++)
-        pack_slices(stored, matrix, first, block, to + block * matrix->slices * SLICE_BYTES);
-    memset(numbers, 0, matrix->panel_bytes - matrix->numbers_at);
+    const size_t slices = matrix->slices * SLICE_BYTES;
+    uint8_t *to = matrix->data + panel * matrix->panel_bytes, *numbers = to + slices;
+    for (size_t block = 0; block < matrix->blocks; block++) {
+        pack_slices(stored, matrix, first, block, to + block * matrix->block_bytes);
+        memset(numbers + block * matrix->block_bytes, 0, matrix->block_bytes - slices);
+    }
+    memset(to + matrix->units_at, 0, matrix->panel_bytes - matrix->units_at);
     for (size_t column = first; column < first + filled; column++) {
         pack_scales(stored, matrix, column, numbers, to + matrix->units_at);
         pack_zeros(stored, matrix, column, numbers);

@@ -9,8 +9,10 @@
          y = fma(float(n), s * p, y)
      Nothing depends on other rows, on the number of threads or on the width of a vector.
 
-   Layout of the weights: PANEL columns side by side, each such panel by itself: the slices of block 0, of block 1, ...;
-     then the numbers of block 0, of block 1, ...: PANEL scales and, if there are any, PANEL zero points.
+   Layout of the weights: PANEL columns side by side, and one stream of memory for each such panel:
+         block 0: slices, numbers;  block 1: ...
+     Numbers are PANEL scales and, if there are any, PANEL zero points, filled up to whole lines of 64 bytes. (Numbers in
+     a stream of their own made a pass of one row a sixth slower.)
      A slice holds one 32-bit lane for each column: four 8-bit weights of consecutive inputs, or eight 4-bit ones:
      byte j of a lane has input 8i+j in its low half and input 8i+4+j in its high half. So a slice needs no shuffle,
      and the activations of four inputs are one 32-bit value that is broadcast.
@@ -45,8 +47,7 @@ typedef struct {
     size_t columns, inner, bits, block;
     size_t blocks, panels, slices; /* slices of one block */
     size_t scale_bytes, zero_bytes; /* of one; zero_bytes is 0 where the middle of the range is the zero point */
-    size_t number_bytes;            /* of a block */
-    size_t numbers_at, units_at, panel_bytes, bytes;
+    size_t block_bytes, units_at, panel_bytes, bytes;
     uint8_t *data;
 } Matrix;
 

@@ -35,7 +35,7 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
     Floats results[ROWS][VECTORS_MOST];
     EACH(row, rows)
         EACH(v, vectors) results[row][v] = floats_of(0);
-    const uint8_t *at = matrix->data + panel * matrix->panel_bytes, *numbers = at + matrix->numbers_at;
+    const uint8_t *at = matrix->data + panel * matrix->panel_bytes;
     const size_t scale_bytes = matrix->scale_bytes, zero_bytes = matrix->zero_bytes;
     const float part = zero_bytes == 1 ? 1.0f / (float)zero_parts(bits) : 1;
     Floats units[VECTORS_MOST];
@@ -50,7 +50,7 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
         EACH(row, rows)
             EACH(v, vectors) sums[row][v] = ints_of(starts[row]);
         add_products(rows, vectors, bits, slices, at + 4 * first, levels, totals, sums);
-        const uint8_t *zeros = numbers + PANEL * scale_bytes;
+        const uint8_t *numbers = at + slices * SLICE_BYTES, *zeros = numbers + PANEL * scale_bytes;
         EACH(v, vectors) {
             const int column = first + v * LANES;
             Floats scale, zero = floats_of(0);
@@ -65,8 +65,7 @@ ALWAYS_INLINE void walk(const int rows, const int vectors, const int bits, const
                 results[row][v] = times_plus(sum, times(scale, floats_of(scales[row])), results[row][v]);
             }
         }
-        at += slices * SLICE_BYTES;
-        numbers += matrix->number_bytes;
+        at += matrix->block_bytes;
         levels += lanes * rows;
     }
     EACH(row, rows)
