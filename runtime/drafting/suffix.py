@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from specdec_onnx.runtime.drafting.proposer import Proposal, Worth
-from specdec_onnx.runtime.model.decoder import common_prefix
+from specdec_onnx.runtime.model.prefixes import common_prefix
 
 MEMORY = 0.05
 """The weight of the newest verdict in its class: it looks back over about twenty, because edits and prose alternate."""

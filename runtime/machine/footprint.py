@@ -105,9 +105,9 @@ def context_limit(model: ModelFolder, requested: int | None) -> int:
 
 def _affordable(model: ModelFolder, most: int) -> int:
     """The longest default context."""
-    free, context = available_memory(), most
+    free, row, context = available_memory(), predict(model, 1).cache, most
     while context > DEFAULT_CONTEXT:
-        if free is not None and predict(model, context).cache * _CACHE_SHARE <= free:
+        if free is not None and row * context * _CACHE_SHARE <= free:
             return context
         context //= 2
     return min(most, DEFAULT_CONTEXT)

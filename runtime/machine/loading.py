@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import Pair
@@ -95,8 +95,7 @@ def load_models(
     """Open target and draft, by role, on the devices of these names, and measure them.
 
     They have room for `context` tokens, in float16 if they can and `half_cache` allows it, and run on `threads` threads
-    each. Raises SpecdecError, also if those on the CPU
-    do not fit into memory.
+    each. Raises SpecdecError, also if those on the CPU do not fit into memory.
     """
     models = pair.models
     devices = {"target": device, "draft": draft_device}
@@ -105,13 +104,9 @@ def load_models(
 
     def decoder(role: str, where: Device) -> Decoder:
         rows, exact = cache_rows(models[role], context), role == "target"
-        options: dict[str, Any] = {
-            "capacity": rows,
-            "exact": exact,
-            "threads": threads,
-            "half_cache": half_cache,
-        }
-        return Decoder.open(models[role], device=where, **options)
+        return Decoder.open(
+            models[role], device=where, capacity=rows, exact=exact, threads=threads, half_cache=half_cache
+        )
 
     ahead: Future[Decoder] | None = None
     if pair.draft and draft_device == "cpu":  # while the target is opened: each keeps only one core busy

@@ -15,14 +15,6 @@ from specdec_onnx.runtime.model.signature import Signature
 Allocate = Callable[[Sequence[int], type[np.generic]], Any]
 """Makes an OrtValue of zeros with a shape and type, in the memory where the session computes."""
 
-_TYPES: dict[str, type[np.generic]] = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(int8)": np.int8,
-    "tensor(uint8)": np.uint8,
-}
-
-
 STEP = 2048
 """By how many rows a buffer grows: few copies, and little memory that is never used."""
 
@@ -35,8 +27,9 @@ class Cache:
         moves: How often it has moved to other memory, so that what was bound to it must be bound again.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, signature: Signature, capacity: int) -> None:
         self.length, self.capacity, self.moves = 0, capacity, 0
+        self._signature = signature
         self._values: dict[str, Any] = {}
 
     def reserve(self, rows: int) -> None:
@@ -79,7 +72,15 @@ class Cache:
 
     def rows(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """A view of some rows of one tensor, [1, heads, rows, width]."""
-        return _view(self._values[name])[:, :, start:stop]
+        return self._view(self._values[name])[:, :, start:stop]
+
+    def _view(self, value: Any) -> NDArray[Any]:
+        """A tensor in the memory of the CPU as an array that shares it."""
+        shape, kind = value.shape(), self._signature.cache_type
+        if not prod(shape):
+            return np.empty(shape, kind)
+        memory = (ctypes.c_ubyte * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+        return np.frombuffer(memory, kind).reshape(shape)
 
     def extend(self, count: int, source: Callable[[str], NDArray[Any]]) -> None:
         """Append `count` rows; `source(name)` has those of a tensor. If it raises, nothing has changed."""
@@ -95,8 +96,8 @@ class SharedCache(Cache):
     """One buffer, bound to past and present: passes write in place. On the CPU it grows as rows come."""
 
     def __init__(self, signature: Signature, capacity: int, allocate: Allocate) -> None:
-        super().__init__(capacity)
-        self._signature, self._allocate, self._room = signature, allocate, min(capacity, STEP)
+        super().__init__(signature, capacity)
+        self._allocate, self._room = allocate, min(capacity, STEP)
         self._values = self._buffers()
         if not self.movable:
             self._room = capacity
@@ -114,7 +115,7 @@ class SharedCache(Cache):
             self._room = before
             raise
         for name, value in larger.items():
-            _view(value)[:, :, : self.length] = self.rows(name, 0, self.length)
+            self._view(value)[:, :, : self.length] = self.rows(name, 0, self.length)
         self._values = larger
         self.moves += 1
 
@@ -140,7 +141,7 @@ class GrowingCache(Cache):
     """Past and present are separate tensors (the portable dialect): a pass concatenates, the next one slices."""
 
     def __init__(self, signature: Signature, capacity: int, memory: str) -> None:
-        super().__init__(capacity)
+        super().__init__(signature, capacity)
         self._memory = memory
         empty = np.zeros((1, signature.cache_heads, 0, signature.cache_width), signature.cache_type)
         self._values = dict.fromkeys(signature.caches, ort.OrtValue.ortvalue_from_numpy(empty, memory, 0))
@@ -172,15 +173,6 @@ class GrowingCache(Cache):
 
     def _value(self, rows: NDArray[Any]) -> Any:
         return ort.OrtValue.ortvalue_from_numpy(rows, self._memory, 0)
-
-
-def _view(value: Any) -> NDArray[Any]:
-    """A tensor in the memory of the CPU as an array that shares it."""
-    shape, dtype = value.shape(), _TYPES[value.data_type()]
-    if not prod(shape):
-        return np.empty(shape, dtype)
-    memory = (ctypes.c_ubyte * value.tensor_size_in_bytes()).from_address(value.data_ptr())
-    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 def make_cache(signature: Signature, capacity: int, allocate: Allocate, memory: str = "cpu") -> Cache:

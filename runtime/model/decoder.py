@@ -20,7 +20,7 @@ from specdec_onnx.runtime.kernels import Kernels
 from specdec_onnx.runtime.model.cache import make_cache
 from specdec_onnx.runtime.model.device import PROVIDERS, Device
 from specdec_onnx.runtime.model.prefix_files import PrefixFiles
-from specdec_onnx.runtime.model.prefixes import Prefixes, Rows
+from specdec_onnx.runtime.model.prefixes import Prefixes, Rows, common_prefix
 from specdec_onnx.runtime.model.signature import Signature, read_signature
 
 ATTENTION_TILE = 32
@@ -366,9 +366,6 @@ def _check_attention(signature: Signature, device: Device) -> None:
         )
 
 
-_NEAR = 64
-"""How far from their ends texts usually differ: by what was drafted last."""
-
 _WORTHWHILE = 32
 """Rows from which on setting aside and putting back pays: a pass over fewer costs hardly more than one over one."""
 
@@ -486,17 +483,3 @@ def set_aside(tapes: Sequence[Tape], budget: int) -> None:
     sizes = [tape.decoder.cache.row_bytes for tape in tapes]
     for tape, size in zip(tapes, sizes, strict=True):
         tape.prefixes = Prefixes(budget * size // sum(sizes)) if budget else None
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Length of the longest common prefix; fast for texts that differ near their ends, as in every round."""
-    first, second = (each if isinstance(each, list) else list(each) for each in (first, second))
-    agreed, end = 0, min(len(first), len(second))  # the first difference, if any, is in between
-    probe = max(end - _NEAR, end // 2)
-    while agreed < end:
-        if first[agreed:probe] == second[agreed:probe]:
-            agreed = probe
-        else:
-            end = probe - 1
-        probe = (agreed + end + 1) // 2
-    return agreed

@@ -156,9 +156,8 @@ class Device:
         ours = kernels() if self.name == "cpu" else Kernels(absent=f"{self.name} has its own")
         halved = with_half_cache(path) if half_cache and ours.has_attention else None
         if halved is not None:
-            with suppress(
-                Exception
-            ):  # with the graph as it is the model may open, or its error be understood
+            # with the graph as it is the model may open, or its error be understood
+            with suppress(Exception):
                 session, used = ours.open(
                     partial(self.session, halved), partial(_apart, path.parent, threads)
                 )

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from specdec_onnx.models.system import replacing
 from specdec_onnx.runtime.model.cache import Cache
+from specdec_onnx.runtime.model.prefixes import common_prefix
 
 WORTHWHILE = 256
 """Tokens from which on a file pays: about half a second of reading for a model of 1.5 billion weights."""
@@ -50,7 +51,7 @@ _UNUSABLE = (
     MemoryError,
     RecursionError,
 )
-_KINDS = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "I8": np.int8, "U8": np.uint8}
+_KINDS = {"F32": np.float32, "F16": np.float16, "I32": np.int32}
 _NAMES = {np.dtype(kind): name for name, kind in _KINDS.items()}
 
 
@@ -88,7 +89,7 @@ class PrefixFiles:
         again.
         """
         known = list(self._all())
-        stored = max((_shared(each.tokens, tokens) for each in known), default=0)
+        stored = max((common_prefix(each.tokens, tokens) for each in known), default=0)
         if len(tokens) - stored < max(WORTHWHILE, len(tokens) // _NEW):
             return
         with suppress(OSError, MemoryError):
@@ -98,7 +99,7 @@ class PrefixFiles:
                 return
             self._write(tokens, cache, until)
             for each in known:
-                if _shared(each.tokens, tokens) == len(each.tokens):
+                if common_prefix(each.tokens, tokens) == len(each.tokens):
                     each.file.unlink(missing_ok=True)
             self._keep_to_budget()
 
@@ -109,8 +110,8 @@ class PrefixFiles:
         """
         if len(tokens) < known + WORTHWHILE:
             return known
-        best = max(self._all(), key=lambda each: _shared(each.tokens, tokens), default=None)
-        if best is None or (shared := _shared(best.tokens, tokens)) < known + WORTHWHILE:
+        best = max(self._all(), key=lambda each: common_prefix(each.tokens, tokens), default=None)
+        if best is None or (shared := common_prefix(best.tokens, tokens)) < known + WORTHWHILE:
             return known
         try:
             rows = best.rows()
@@ -219,10 +220,3 @@ def _private(file: Path) -> Any:
     return os.fdopen(
         os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600), "wb"
     )
-
-
-def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many of their first tokens agree."""
-    both = min(len(first), len(second))
-    differ = np.flatnonzero(np.asarray(first[:both]) != np.asarray(second[:both]))
-    return int(differ[0]) if differ.size else both

@@ -21,6 +21,10 @@ Rows = Mapping[str, NDArray[Any]]
 """Keys and values by cache name, each [1, heads, rows, width]."""
 
 
+_NEAR = 64
+"""How far from their ends texts usually differ: by what was drafted last."""
+
+
 @dataclass(slots=True, eq=False)
 class _Block:
     """`rows` is None while the block is hollow; `used` counts the uses of the whole store."""
@@ -31,13 +35,6 @@ class _Block:
     nbytes: int = 0
     used: int = 0
     children: list["_Block"] = field(default_factory=list)
-
-    def shared(self, tokens: Sequence[int]) -> int:
-        """How many of its first tokens are those of `tokens`."""
-        for index, (own, other) in enumerate(zip(self.tokens, tokens, strict=False)):
-            if own != other:
-                return index
-        return min(len(self.tokens), len(tokens))
 
 
 class Prefixes:
@@ -71,8 +68,10 @@ class Prefixes:
         block, start = self._root, 0
         while block.children and start < len(tokens):
             piece = tokens[start : start + BLOCK]
-            block = max(block.children, key=lambda each: (each.shared(piece), each.rows is not None))
-            shared = block.shared(piece)
+            block = max(
+                block.children, key=lambda each: (common_prefix(each.tokens, piece), each.rows is not None)
+            )
+            shared = common_prefix(block.tokens, piece)
             if not shared:
                 return
             block.used = self._uses
@@ -91,7 +90,9 @@ class Prefixes:
     def _child(self, parent: _Block, piece: list[int]) -> _Block:
         """The block of exactly `piece` after `parent`, or one with rows that begins with it; a new one if need be."""
         for child in parent.children:
-            if child.tokens == piece or (child.rows is not None and child.shared(piece) == len(piece)):
+            if child.tokens == piece or (
+                child.rows is not None and common_prefix(child.tokens, piece) == len(piece)
+            ):
                 return child
         parent.children.append(child := _Block(piece, parent))
         return child
@@ -100,7 +101,11 @@ class Prefixes:
         """Drop shorter blocks that hold nothing but the first rows of `block`: a text has grown since."""
         assert block.parent is not None
         for other in list(block.parent.children):
-            if other is not block and not other.children and block.shared(other.tokens) == len(other.tokens):
+            if (
+                other is not block
+                and not other.children
+                and common_prefix(block.tokens, other.tokens) == len(other.tokens)
+            ):
                 self._drop(other)
 
     def _make_room(self, size: int) -> bool:
@@ -143,3 +148,17 @@ def _copy(cache: Cache, start: int, stop: int) -> Rows:
         copies[name][:] = view
         at += view.nbytes
     return copies
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the longest common prefix; fast for texts that differ near their ends, as in every round."""
+    first, second = (each if isinstance(each, list) else list(each) for each in (first, second))
+    agreed, end = 0, min(len(first), len(second))  # the first difference, if any, is in between
+    probe = max(end - _NEAR, end // 2)
+    while agreed < end:
+        if first[agreed:probe] == second[agreed:probe]:
+            agreed = probe
+        else:
+            end = probe - 1
+        probe = (agreed + end + 1) // 2
+    return agreed

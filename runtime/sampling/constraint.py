@@ -65,8 +65,7 @@ class Constraint:
         Raises SpecdecError if the schema is invalid, allows nothing, or uses a keyword that cannot be guaranteed.
         """
         text = schema if isinstance(schema, str) else _as_json(schema)
-        require_text(text, "the schema")
-        _check_size(text, "schema")
+        _check_text(text, "schema")
         if _depth(text) > DEEPEST_SCHEMA:
             raise SpecdecError(
                 f"the schema is nested more than {DEEPEST_SCHEMA} levels deep", fix="flatten it"
@@ -80,8 +79,7 @@ class Constraint:
 
         Raises SpecdecError if the pattern is invalid or too large.
         """
-        require_text(pattern, "the regular expression")
-        _check_size(pattern, "regular expression")
+        _check_text(pattern, "regular expression")
         return cls._made("regular expression", lambda matcher: matcher.grammar_from_regex(pattern))
 
     @classmethod
@@ -90,8 +88,7 @@ class Constraint:
 
         Raises SpecdecError if the grammar is invalid or too large.
         """
-        require_text(grammar, "the grammar")
-        _check_size(grammar, "grammar")
+        _check_text(grammar, "grammar")
         return cls._made("grammar", lambda matcher: matcher.grammar_from_lark(grammar))
 
     @classmethod
@@ -284,7 +281,8 @@ def _as_json(schema: object) -> str:
         raise SpecdecError("the schema is not JSON", str(error)) from error
 
 
-def _check_size(text: str, kind: str) -> None:
+def _check_text(text: str, kind: str) -> None:
+    require_text(text, f"the {kind}")
     if len(text) > LONGEST_GRAMMAR:
         raise SpecdecError(f"the {kind} has {len(text)} characters", f"the limit is {LONGEST_GRAMMAR}")
 

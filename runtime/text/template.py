@@ -65,8 +65,10 @@ def render(
 ) -> str:
     """The prompt text for `messages` (dicts with `role` and `content`); `open_answer` begins the assistant's message.
 
-    `tools` are offered to the model if its template knows any (`knows_tools`). The text knows which of its characters come from messages (`provenance.mask`). If the template has no system role,
-    the system prompt goes before the first user message; if it requires alternating roles, neighbours are joined.
+    `tools` are offered to the model if its template knows any (`knows_tools`). The text knows which of its characters
+    come from messages (`provenance.mask`). If the template has no system role, the system prompt goes before the first
+    user message; if it requires alternating roles, neighbours are joined.
+
     Raises SpecdecError if the model has no chat template, or the template rejects the messages.
     """
     if model.chat_template is None:
@@ -96,10 +98,14 @@ def render(
 
 def knows_tools(model: ModelFolder) -> bool:
     """Whether the chat template tells the model which tools it may call."""
-    if model.chat_template is None:
-        return False
+    return model.chat_template is not None and "tools" in _variables(model.chat_template)
+
+
+@lru_cache(maxsize=8)
+def _variables(source: str) -> frozenset[str]:
+    """What a template reads that it does not set itself."""
     with _clear_errors("a chat template"):
-        return "tools" in find_undeclared_variables(_environment().parse(model.chat_template))
+        return frozenset(find_undeclared_variables(_environment().parse(source)))
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,7 @@ from specdec_onnx.runtime.drafting.speculation import Calibration
 from specdec_onnx.runtime.drafting.suffix import Suffix
 from specdec_onnx.runtime.engine import Engine, load
 from specdec_onnx.runtime.generate import Step
-from specdec_onnx.runtime.model.decoder import common_prefix
+from specdec_onnx.runtime.model.prefixes import common_prefix
 from specdec_onnx.runtime.turns import Stream
 
 MODES = ("plain", "suffix", "draft", "auto")

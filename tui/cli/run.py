@@ -16,7 +16,7 @@ from specdec_onnx.models.progress import ProgressLine
 from specdec_onnx.models.system import prefix_folder
 from specdec_onnx.models.text import rate
 from specdec_onnx.runtime.engine import Engine
-from specdec_onnx.runtime.model.decoder import common_prefix
+from specdec_onnx.runtime.model.prefixes import common_prefix
 from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.runtime.text.prompt import prompt_tokens
