@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from support.chi_square import p_value
 from support.schemas import SCHEMAS, WORD, closed, listed
 from support.smol import smol
-from support.tiny import export_tiny, export_tiny_pair
+from support.tiny import export_padded_pair, export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.engine import Engine, load
@@ -27,10 +27,7 @@ PROMPT = "the rain in the"
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    """A draft that is near its target, with logits for part of the vocabulary, and padding in the target's."""
-    sizes = {"vocab_size": 424, "spare_rows": 40}
-    folder = tmp_path_factory.mktemp("pairs") / "pair"
-    return load(export_tiny_pair(folder, target_format="w8a8", seed=5, trim=330, target_sizes=sizes))
+    return load(export_padded_pair(tmp_path_factory.mktemp("pairs") / "pair"))
 
 
 @pytest.fixture(scope="module")

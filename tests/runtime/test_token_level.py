@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tiny import export_tiny_pair
+from support.tiny import export_padded_pair
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.runtime.drafting.proposer import Proposal
@@ -19,9 +19,7 @@ PROMPT = "aaaa bbbb aaaa bbbb aaaa"
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    sizes = {"vocab_size": 424, "spare_rows": 40}
-    folder = tmp_path_factory.mktemp("pairs") / "pair"
-    return load(export_tiny_pair(folder, target_format="w8a8", seed=5, trim=330, target_sizes=sizes))
+    return load(export_padded_pair(tmp_path_factory.mktemp("pairs") / "pair"))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """A server on a tiny pair, in a thread of the tests' process."""
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -29,6 +30,23 @@ class Served(NamedTuple):
 
     engine: Engine
     url: str
+
+    def figures(self) -> dict[str, float]:
+        """Every counter of `/metrics` by name and labels."""
+        lines = httpx.get(f"{self.url}/metrics").text.splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    def send(self, body: dict[str, Any]) -> socket.socket:
+        """A connection on which a chat was requested, and nothing read yet."""
+        content = json.dumps(body).encode()
+        host, port = self.url.removeprefix("http://").split(":")
+        client = socket.create_connection((host, int(port)))
+        lines = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(content)}\r\n\r\n"
+        )
+        client.sendall(lines.encode() + content)
+        return client
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ class Answers:
             return self._engine.stream(tokens, parameters=ask.parameters, **options)
         except SpecdecError as error:
             code = "context_length_exceeded" if "context" in error.what else None
-            raise Refused(". ".join(filter(None, (error.what, error.why))), "messages", code=code) from error
+            raise Refused.because(error, "messages", code=code) from error
 
     def _over(self, done: Any) -> None:
         self.under_way -= 1
@@ -145,4 +145,4 @@ def as_refused(error: BaseException) -> Refused:
     if known is None:
         print(f"internal error: {type(error).__name__}: {error}", file=sys.stderr)
         return Refused("the server failed; its log says why", status=500)
-    return Refused(". ".join(filter(None, (known.what, known.why))), status=500)
+    return Refused.because(known, status=500)

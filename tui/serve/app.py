@@ -115,9 +115,10 @@ class Server:
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/NAME."""
-        if (name := request.path_params["name"]) != self._name:
-            message = f"the model {name!r:.80} does not exist"
-            return _refusal(Refused(message, "model", status=404, code="model_not_found"))
+        try:
+            self._reader.check_model(request.path_params["name"])
+        except Refused as refused:
+            return _refusal(refused)
         return JSONResponse(self._model())
 
     async def health(self, request: Request) -> Response:
@@ -214,28 +215,19 @@ class _Shape:
 
     def __init__(self, name: str, tokenizer: Tokenizer, ask: Ask, *, is_chat: bool) -> None:
         self._tokenizer, self.ask, self._is_chat = tokenizer, ask, is_chat
-        kind = "chat.completion" if is_chat else "text_completion"
         self._calls, self._split = 0, ToolCalls([tool["function"]["name"] for tool in ask.tools])
         self._common: dict[str, Any] = {
             "id": f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid.uuid4().hex[:24]}",
-            "object": kind,
+            "object": "chat.completion" if is_chat else "text_completion",
+            "created": int(time.time()),
+            "model": name,
         }
-        self._common |= {"created": int(time.time()), "model": name}
-        self._arguments = ""
 
     def deltas(self, step: Step) -> Iterator[dict[str, Any]]:
         """What a step adds to the message: texts and calls."""
-        if self.ask.forced:
-            self._arguments += step.text
-            parts: list[str | ToolCall] = []
-            if step.finish_reason:
-                parts = list(self._split.push(self._arguments)) + list(self._split.rest())
-        elif self.ask.tools:
-            parts = list(self._split.push(step.text)) + (
-                list(self._split.rest()) if step.finish_reason else []
-            )
-        else:
-            parts = [step.text] if step.text else []
+        parts: list[str | ToolCall] = [step.text] if step.text else []
+        if self.ask.tools:
+            parts = [*self._split.push(step.text), *(self._split.rest() if step.finish_reason else ())]
         for part in parts:
             if isinstance(part, ToolCall):
                 function = {"name": part.name, "arguments": part.arguments}
@@ -251,8 +243,8 @@ class _Shape:
         choice |= {"delta": delta} if self._is_chat else {"text": delta.get("content", "")}
         if step is not None and self.ask.logprobs is not None:
             choice["logprobs"] = self._logprobs([step])
-        object_ = "chat.completion.chunk" if self._is_chat else "text_completion"
-        return self._common | {"object": object_, "choices": [choice]}
+        kind = {"object": "chat.completion.chunk"} if self._is_chat else {}
+        return self._common | kind | {"choices": [choice]}
 
     def usage_chunk(self, result: Result) -> dict[str, Any]:
         """The last chunk, if the client wants it."""

@@ -1,6 +1,6 @@
 """Counters of the server, in Prometheus's text format."""
 
-from collections import Counter
+from collections import defaultdict
 from threading import Lock
 
 from specdec_onnx.runtime.generate import Statistics
@@ -22,13 +22,13 @@ class Metrics:
     """Counts what the server did; any thread may count."""
 
     def __init__(self) -> None:
-        self._lock, self._counts = Lock(), Counter[tuple[str, str]]()
+        self._lock, self._counts = Lock(), defaultdict[tuple[str, str], float](float)
 
     def count(self, name: str, amount: float = 1, **labels: object) -> None:
         """Add to the counter `specdec_NAME_total`."""
         pairs = ",".join(f'{key}="{value}"' for key, value in labels.items())
         with self._lock:
-            self._counts[f"specdec_{name}_total", pairs] += amount  # type: ignore[assignment]
+            self._counts[f"specdec_{name}_total", pairs] += amount
 
     def count_answer(self, statistics: Statistics) -> None:
         """Add one answer's figures."""

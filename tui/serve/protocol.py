@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.folder import ModelFolder
@@ -40,6 +41,11 @@ class Refused(Exception):
         super().__init__(message)
         self.message, self.param, self.status, self.code = message, param, status, code
 
+    @classmethod
+    def because(cls, error: SpecdecError, param: str | None = None, **more: Any) -> Self:
+        """The refusal for an error that our code explains."""
+        return cls(". ".join(filter(None, (error.what, error.why))), param, **more)
+
     @property
     def kind(self) -> str:
         """OpenAI's name for this kind of error."""
@@ -64,8 +70,6 @@ class Ask:
     logprobs: int | None = None
     constraint: Constraint | None = None
     tools: Sequence[Mapping[str, Any]] = ()
-    forced: bool = False
-    """Whether the answer is nothing but the arguments of a call, as JSON that `constraint` shapes."""
 
     def tokens(self, model: ModelFolder) -> list[int]:
         """The ids that the model reads."""
@@ -89,18 +93,16 @@ class Reader:
         if offered and not knows_tools(self.model):
             raise Refused("this model's chat template knows no tools", "tools")
         constraint = _response_format(body)
-        forced = choice not in ("none", "auto")
-        if forced:
+        if choice not in ("none", "auto"):
             constraint = _constraint("tool_choice", Constraint.json_schema, _call_schema(offered, choice))
-        most = _number(body, "max_completion_tokens", int) or _number(body, "max_tokens", int)
+        limits = [_number(body, name, int) for name in ("max_completion_tokens", "max_tokens")]
+        most = next((limit for limit in limits if limit is not None), None)
         logprobs = _logprobs(body)
         prompt = _ours(
             "messages",
             lambda: chat_prompt(self.model, messages, tools=[_described(tool) for tool in offered]),
         )
-        return self._ask(
-            body, prompt, most, logprobs=logprobs, constraint=constraint, tools=offered, forced=forced
-        )
+        return self._ask(body, prompt, most, logprobs=logprobs, constraint=constraint, tools=offered)
 
     def completion(self, body: Body) -> Ask:
         """A request for `/v1/completions`. Raises Refused."""
@@ -112,7 +114,7 @@ class Reader:
         return self._ask(body, _prompt(body), 16 if most is None else most, logprobs=logprobs)
 
     def _ask(self, body: Body, prompt: Prompt | list[int], most: int | None, **more: Any) -> Ask:
-        self._check_model(body)
+        self.check_model(body.get("model", self.name))
         if _number(body, "n", int) not in (None, 1):
             raise Refused("only n = 1 is supported: ask again for another answer", "n")
         stream, options = _flag(body, "stream"), _section(body, "stream_options")
@@ -122,8 +124,8 @@ class Reader:
             raise Refused("stream_options requires stream: true", "stream_options")
         return Ask(prompt, self._parameters(body, most), stream, _flag(options, "include_usage"), **more)
 
-    def _check_model(self, body: Body) -> None:
-        name = body.get("model", self.name)
+    def check_model(self, name: Any) -> None:
+        """Raise Refused for any model but the one that there is."""
         if name != self.name:
             message = f"the model {name!r:.80} does not exist; this server has {self.name!r}"
             raise Refused(message, "model", status=404, code="model_not_found")
@@ -136,11 +138,10 @@ class Reader:
             given["stop"] = body["stop"]
         if body.get("logit_bias"):
             given["logit_bias"] = _biases(body["logit_bias"])
+        limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
         for name, value in given.items():
-            known = {
-                "max_new_tokens": "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-            }
-            parameters = _ours(known.get(name, name), lambda: replace(parameters, **{name: value}))  # noqa: B023
+            field_ = limit if name == "max_new_tokens" else name
+            parameters = _ours(field_, partial(replace, parameters, **{name: value}))
         return parameters
 
 
@@ -162,7 +163,7 @@ def _ours(param: str, make: Callable[[], Made]) -> Made:
     try:
         return make()
     except SpecdecError as error:
-        raise Refused(". ".join(filter(None, (error.what, error.why))), param) from error
+        raise Refused.because(error, param) from error
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise Refused(f"{param} is invalid", param) from error
 

@@ -127,40 +127,23 @@ def test_the_wrong_method_is_said(served: Served) -> None:
     assert response.status_code == 405 and "GET" in message(response)
 
 
-def under_way(served: Served) -> int:
-    line = httpx.get(f"{served.url}/metrics").text.strip().rsplit("\n", 1)[-1]
-    return int(line.rpartition(" ")[2])
-
-
 def until(served: Served, count: int) -> None:
     end = time.monotonic() + 20
-    while under_way(served) != count:
+    while served.figures()["specdec_requests_under_way"] != count:
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_frees_the_engine(served: Served, stream: bool) -> None:
-    body = json.dumps(LONG | {"stream": stream}).encode()
-    host, port = served.url.removeprefix("http://").split(":")
-    request = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-    with socket.create_connection((host, int(port))) as client:
-        client.sendall(request)
+    with served.send(LONG | {"stream": stream}):
         until(served, 1)
     until(served, 0)
     assert served.engine.last.finish_reason == "cancelled"
 
 
 def test_more_than_the_queue_holds_is_refused(narrow: Served) -> None:
-    body = json.dumps(LONG).encode()
-    host, port = narrow.url.removeprefix("http://").split(":")
-    request = f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-    with (
-        socket.create_connection((host, int(port))) as first,
-        socket.create_connection((host, int(port))) as second,
-    ):
-        first.sendall(request)
-        second.sendall(request)
+    with narrow.send(LONG), narrow.send(LONG):
         until(narrow, 2)
         response = post(narrow)
         assert response.status_code == 429 and int(response.headers["retry-after"]) > 0
@@ -173,12 +156,7 @@ def test_the_metrics_add_up(engine: Engine) -> None:
         for _ in range(3):
             post(served)
         post(served, b"{")
-        text = httpx.get(f"{served.url}/metrics").text
-        counts = {}
-        for line in text.splitlines():
-            if not line.startswith("#"):
-                name, _, value = line.rpartition(" ")
-                counts[name] = float(value)
+        counts = served.figures()
         assert counts['specdec_requests_total{path="/v1/chat/completions",status="200"}'] == 3
         assert counts['specdec_requests_total{path="/v1/chat/completions",status="400"}'] == 1
         assert counts["specdec_completion_tokens_total"] == 12
@@ -187,14 +165,9 @@ def test_the_metrics_add_up(engine: Engine) -> None:
 
 
 def test_a_slow_reader_gets_all_of_it(served: Served) -> None:
-    body = json.dumps(BODY | {"stream": True, "max_tokens": 200}).encode()
-    host, port = served.url.removeprefix("http://").split(":")
     received = b""
-    with socket.create_connection((host, int(port))) as client:
+    with served.send(BODY | {"stream": True, "max_tokens": 200}) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        client.sendall(
-            f"POST {CHAT} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-        )
         while b"[DONE]" not in received:
             time.sleep(0.002)
             received += client.recv(256)

@@ -183,6 +183,7 @@ async def test_eight_clients_get_what_one_would(served: Served) -> None:
         ({"temperature": "hot"}, "temperature", 400),
         ({"top_p": 7}, "top_p", 400),
         ({"max_tokens": 0}, "max_tokens", 400),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", 400),
         ({"max_tokens": 10**30, "n": 2}, "n", 400),
         ({"model": "gpt-5"}, "model", 404),
         ({"stop": [""]}, "stop", 400),

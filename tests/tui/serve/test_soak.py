@@ -89,13 +89,6 @@ class Clients:
         return text
 
 
-def figures(served: Served) -> dict[str, float]:
-    lines = httpx.get(f"{served.url}/metrics").text.splitlines()
-    return {
-        line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")
-    }
-
-
 @pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="only Linux tells the memory of a process so"
 )
@@ -107,10 +100,10 @@ async def test_many_clients_of_every_kind(served: Served, requests: int) -> None
         for question, chat in expected.items()
     }
     await Clients(served, texts, seed=1).run(60)
-    before, memory = await asyncio.to_thread(figures, served), resident()
+    before, memory = await asyncio.to_thread(served.figures), resident()
     clients = Clients(served, texts, seed=2)
     await clients.run(requests)
-    while (after := await asyncio.to_thread(figures, served))["specdec_requests_under_way"]:
+    while (after := await asyncio.to_thread(served.figures))["specdec_requests_under_way"]:
         await asyncio.sleep(0.01)
     for status, count in clients.counts.items():
         name = f'specdec_requests_total{{path="{CHAT}",status="{status}"}}'
