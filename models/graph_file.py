@@ -1,19 +1,17 @@
 """Inputs, outputs and tables of a decoder's .onnx file, read and changed without the `onnx` package or any weight."""
 
 import mmap
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.protobuf import Message, last_text, read_message, read_numbers, read_text
 
 Axis = int | str | None
 """A size, the name of a size that is only known at run time, or None if that has no name."""
-
-Message = defaultdict[int, list[Any]]
 
 PAST, PRESENT = "past_key_values.", "present."
 _LOOKUPS = ("Gather", "GatherBlockQuantized")
@@ -64,20 +62,25 @@ def read_graph(file: Path) -> GraphFile:
     return found
 
 
+def read_small_graph(file: Path) -> bytes | None:
+    """The content of `file`; None if it has the weights inside, which would be read twice."""
+    return file.read_bytes() if file.stat().st_size <= _LARGEST_GRAPH else None
+
+
 def with_half_cache(file: Path) -> bytes | None:
     """The graph in `file` with float16 in place of float32 for past and present keys and values.
 
     None if they are something else or not GroupQueryAttention's, or if the file has the weights inside, which would be
     read twice.
     """
-    if file.stat().st_size > _LARGEST_GRAPH:
-        return None
-    content = bytearray(file.read_bytes())
+    content = bytearray(read_small_graph(file) or b"")
     if b"GroupQueryAttention" not in content:
         return None
-    graph = _message(next(iter(_message(memoryview(content))[7])))
+    graph = read_message(next(iter(read_message(memoryview(content))[7])))
     caches = [value for value in (*graph[11], *graph[12]) if _value(value)[0].startswith((PAST, PRESENT))]
-    tensors = [tensor for value in caches for kind in _message(value)[2] for tensor in _message(kind)[1]]
+    tensors = [
+        tensor for value in caches for kind in read_message(value)[2] for tensor in read_message(kind)[1]
+    ]
     for tensor in tensors:
         if bytes(tensor[:2]) != _FLOAT_TYPE:
             return None
@@ -116,23 +119,23 @@ def _is_size(value: Any) -> bool:
 
 
 def _graph_of(data: memoryview) -> GraphFile:
-    graph = _message(next(iter(_message(data)[7]), b""))
+    graph = read_message(next(iter(read_message(data)[7]), b""))
     stored = dict(map(_external, graph[5]))
     looked_up, other_uses = set[str](), set[str]()
     for node in graph[1]:
-        _note_uses(_message(node), looked_up, other_uses)
+        _note_uses(read_message(node), looked_up, other_uses)
     tables = sum(stored.get(name, 0) for name in looked_up - other_uses)
     return GraphFile(dict(map(_value, graph[11])), dict(map(_value, graph[12])), tables)
 
 
 def _note_uses(node: Message, looked_up: set[str], other_uses: set[str]) -> None:
     """Sort the names that a node and its inner graphs read: `looked_up` if only rows of it are, else `other_uses`."""
-    for attribute in map(_message, node[5]):
+    for attribute in map(read_message, node[5]):
         for graph in (*attribute[6], *attribute[11]):  # a graph, or one of several, as If and Loop have
-            for inner in _message(graph)[1]:
-                _note_uses(_message(inner), looked_up, other_uses)
-    inputs = list(map(_text, node[1]))
-    if _last_text(node[4]) in _LOOKUPS:
+            for inner in read_message(graph)[1]:
+                _note_uses(read_message(inner), looked_up, other_uses)
+    inputs = list(map(read_text, node[1]))
+    if last_text(node[4]) in _LOOKUPS:
         looked_up.update(inputs[:1])
         inputs = inputs[1:]
     other_uses.update(inputs)
@@ -140,82 +143,29 @@ def _note_uses(node: Message, looked_up: set[str], other_uses: set[str]) -> None
 
 def _external(data: memoryview) -> tuple[str, int]:
     """A stored tensor's name, and its size in bytes if it is in external data, else 0."""
-    tensor = _message(data)
-    pairs = map(_message, tensor[13])
-    entries = {_last_text(pair[1]): _last_text(pair[2]) for pair in pairs}
+    tensor = read_message(data)
+    pairs = map(read_message, tensor[13])
+    entries = {last_text(pair[1]): last_text(pair[2]) for pair in pairs}
     size = 0
     if "location" in entries:
-        shape = [number for value in tensor[1] for number in _numbers(value)]
+        shape = [number for value in tensor[1] for number in read_numbers(value)]
         size = int(entries.get("length") or prod(shape) * _bits(tensor[2]) // 8)
-    return _last_text(tensor[8]), size
+    return last_text(tensor[8]), size
 
 
 def _value(data: memoryview) -> tuple[str, Value]:
-    info = _message(data)
+    info = read_message(data)
     bits, shape = 0, list[Axis]()
-    for tensor in (_message(each) for kind in info[2] for each in _message(kind)[1]):
+    for tensor in (read_message(each) for kind in info[2] for each in read_message(kind)[1]):
         bits = _bits(tensor[1])
-        shape = [_axis_of(axis) for found in tensor[2] for axis in _message(found)[1]]
-    return _last_text(info[1]), Value(bits, tuple(shape))
+        shape = [_axis_of(axis) for found in tensor[2] for axis in read_message(found)[1]]
+    return last_text(info[1]), Value(bits, tuple(shape))
 
 
 def _axis_of(data: memoryview) -> Axis:
-    axis = _message(data)
-    return int(axis[1][-1]) if axis[1] else _text(axis[2][-1]) if axis[2] else None
+    axis = read_message(data)
+    return int(axis[1][-1]) if axis[1] else read_text(axis[2][-1]) if axis[2] else None
 
 
 def _bits(kinds: Sequence[int]) -> int:
     return _BITS.get(kinds[-1], 0) if kinds else 0
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    """The values of a repeated number field, packed or not."""
-    if isinstance(value, int):
-        yield value
-        return
-    at = 0
-    while at < len(value):
-        number, at = _varint(value, at)
-        yield number
-
-
-def _text(value: Any) -> str:
-    return bytes(value).decode()
-
-
-def _last_text(values: Sequence[Any]) -> str:
-    return _text(values[-1]) if values else ""
-
-
-def _message(data: Any) -> Message:
-    """A protocol buffer's fields by their number: each value is an int, or the bytes."""
-    fields: Message = defaultdict(list)
-    at, end = 0, len(data)
-    while at < end:
-        key, at = _varint(data, at)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            fields[number].append(value)
-            continue
-        size = {1: 8, 5: 4}.get(wire, 0)
-        if wire == 2:
-            size, at = _varint(data, at)
-        elif not size:
-            raise ValueError(f"a field of unknown kind {wire}")
-        if at + size > end:
-            raise ValueError("it ends too early")
-        fields[number].append(data[at : at + size])
-        at += size
-    return fields
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7

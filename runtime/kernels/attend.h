@@ -143,27 +143,6 @@ static size_t next_step(size_t left) {
     return (left + steps - 1) / steps;
 }
 
-ALWAYS_INLINE GroupOfFloats choose(GroupOfInts which, GroupOfFloats yes, GroupOfFloats no) {
-    return (GroupOfFloats)((which & (GroupOfInts)yes) | (~which & (GroupOfInts)no));
-}
-
-/* exp(x) for x <= 0, never below exp(-87); the polynomial is that of the Cephes library. NaN stays NaN. */
-ALWAYS_INLINE GroupOfFloats exponential(GroupOfFloats x) {
-    const GroupOfFloats zero = {0}, least = zero - 87.0f;
-    const GroupOfFloats bounded = choose(x > least, x, least);
-    const GroupOfFloats shifted = bounded * 0x1.715476p0f + 0x1.8p23f, whole = shifted - 0x1.8p23f;
-    const GroupOfFloats rest = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    GroupOfFloats sum = zero + 1.9875691500e-4f;
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * rest * rest + rest + 1.0f;
-    const GroupOfInts power = (((GroupOfInts)shifted - 0x4b400000) + 127) << 23;
-    return choose(x == x, sum * (GroupOfFloats)power, x);
-}
-
 /* cap * tanh(x / cap) */
 ALWAYS_INLINE GroupOfFloats cap_softly(GroupOfFloats x, float cap) {
     const GroupOfInts sign = (GroupOfInts)x & (int32_t)0x80000000;
@@ -171,12 +150,6 @@ ALWAYS_INLINE GroupOfFloats cap_softly(GroupOfFloats x, float cap) {
     const GroupOfFloats small = exponential(magnitude * -2.0f);
     const GroupOfFloats bent = (1.0f - small) / (1.0f + small) * cap;
     return (GroupOfFloats)((GroupOfInts)bent | sign);
-}
-
-ALWAYS_INLINE GroupOfFloats load_group(const float *from) {
-    GroupOfFloats group;
-    memcpy(&group, from, sizeof group);
-    return group;
 }
 
 ALWAYS_INLINE GroupOfFloats largest(GroupOfFloats a, GroupOfFloats b) { return choose(b > a, b, a); }

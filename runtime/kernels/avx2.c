@@ -61,4 +61,4 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 #define VALUE_VECTORS 2
 #include "attend.h"
 
-const InstructionSet avx2_set = {"avx2", has_avx2, ROWS, round_row, multiply, attend, merge};
+const InstructionSet avx2_set = {"avx2", has_avx2, ROWS, round_row, multiply, pass_gate, attend, merge};

@@ -71,4 +71,4 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 #define VALUE_VECTORS 2
 #include "attend.h"
 
-const InstructionSet avx512vnni_set = {"avx512vnni", has_avx512vnni, ROWS, round_row, multiply, attend, merge};
+const InstructionSet avx512vnni_set = {"avx512vnni", has_avx512vnni, ROWS, round_row, multiply, pass_gate, attend, merge};

@@ -42,4 +42,4 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 #define VALUE_VECTORS 2
 #include "attend.h"
 
-const InstructionSet avxvnni_set = {"avxvnni", has_avxvnni, ROWS, round_row, multiply, attend, merge};
+const InstructionSet avxvnni_set = {"avxvnni", has_avxvnni, ROWS, round_row, multiply, pass_gate, attend, merge};

@@ -137,31 +137,41 @@ static bool bind_functions(const OrtApiBase *base) {
     return right;
 }
 
-static OrtStatus *make_domain(bool attention, OrtCustomOpDomain **domain) {
-    TRY(ort.CreateCustomOpDomain("com.microsoft", domain));
-    for (size_t at = 0; at < count_product_ops(); at++) TRY(ort.CustomOpDomain_Add(*domain, product_op(at)));
+/* Operators that take the place of ONNX Runtime's, and those that only we have. */
+typedef struct {
+    OrtCustomOpDomain *theirs, *own;
+} Domains;
+
+static OrtStatus *make_domains(bool attention, Domains *domains) {
+    TRY(ort.CreateCustomOpDomain("com.microsoft", &domains->theirs));
+    TRY(ort.CreateCustomOpDomain("specdec", &domains->own));
+    for (size_t at = 0; at < count_product_ops(); at++) {
+        TRY(ort.CustomOpDomain_Add(domains->theirs, product_op(false, at)));
+        TRY(ort.CustomOpDomain_Add(domains->own, product_op(true, at)));
+    }
     for (size_t at = 0; attention && at < count_attention_ops(); at++)
-        TRY(ort.CustomOpDomain_Add(*domain, attention_op(at)));
+        TRY(ort.CustomOpDomain_Add(domains->theirs, attention_op(at)));
     return NULL;
 }
 
-static OrtStatus *prepare(const OrtApiBase *base, bool attention, OrtCustomOpDomain **domain) {
-    if (*domain) return NULL;
+static OrtStatus *prepare(const OrtApiBase *base, bool attention, Domains *domains) {
+    if (domains->own) return NULL;
     if (!bind_functions(base)) return ort.CreateStatus ? refuse("unknown ONNX Runtime") : NULL;
     if (!chosen) chosen = best_instruction_set();
     if (!chosen) return refuse("no instruction set for this processor");
-    return make_domain(attention, domain);
+    return make_domains(attention, domains);
 }
 
 /* What ONNX Runtime calls, once for each session's options. The domains, without and with attention, are made once and
    serve all of them. An ONNX Runtime that is too old to tell even an error runs its own kernels. */
 EXPORT OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
-    static OrtCustomOpDomain *domains[2];
+    static Domains of_sessions[2];
     static atomic_flag busy = ATOMIC_FLAG_INIT;
     while (atomic_flag_test_and_set(&busy)) {}
-    OrtCustomOpDomain **domain = &domains[with_attention];
-    OrtStatus *failed = prepare(base, with_attention, domain);
-    if (!failed && *domain) failed = ort.AddCustomOpDomain(options, *domain);
+    Domains *domains = &of_sessions[with_attention];
+    OrtStatus *failed = prepare(base, with_attention, domains);
+    if (!failed && domains->theirs) failed = ort.AddCustomOpDomain(options, domains->theirs);
+    if (!failed && domains->own) failed = ort.AddCustomOpDomain(options, domains->own);
     atomic_flag_clear(&busy);
     return failed;
 }

@@ -58,7 +58,7 @@ int one(const OrtCustomOp *op);
 
 /* The operators of each kind, one for each combination of types. */
 size_t count_product_ops(void);
-const OrtCustomOp *product_op(size_t at);
+const OrtCustomOp *product_op(bool gated, size_t at);
 size_t count_attention_ops(void);
 const OrtCustomOp *attention_op(size_t at);
 

@@ -1,4 +1,4 @@
-/* The operator MatMulNBits for ONNX Runtime's CPU sessions: checks, creation, and one call's work on its threads.
+/* The operators MatMulNBits and, with a gate in the output, GatedMatMulNBits for ONNX Runtime's CPU sessions: checks, creation, and one call's work on its threads.
 
    Whatever is not taken is refused when the session is created, so that the caller can open the model without this
    library; a wrong input at run time is an error of that run. */
@@ -79,9 +79,10 @@ static void destroy_kernel(void *memory) {
     free(kernel);
 }
 
-static OrtStatus *build_kernel(const OrtKernelInfo *info, Kernel *kernel) {
+static OrtStatus *build_kernel(const OrtKernelInfo *info, bool gated, Kernel *kernel) {
     Stored stored;
     TRY(describe(info, &stored));
+    stored.gated = gated;
     if (!describe_matrix(&stored, &kernel->matrix)) return refuse("sizes that make no sense");
     TRY(ort.KernelInfoGetAllocator(info, 0, &kernel->allocator));
     kernel->matrix.data = take_memory(kernel->matrix.bytes);
@@ -93,12 +94,18 @@ static OrtStatus *build_kernel(const OrtKernelInfo *info, Kernel *kernel) {
     return NULL;
 }
 
+/* One operator for each pair of types: of the numbers that go in and out, and of the zero points. */
+typedef struct {
+    OrtCustomOp op;
+    bool gated;
+    int numbers, zeros;
+} TypedOp;
+
 static OrtStatus *create_kernel(const OrtCustomOp *op, const OrtApi *api, const OrtKernelInfo *info, void **out) {
-    (void)op;
     (void)api;
     Kernel *kernel = calloc(1, sizeof *kernel);
     if (!kernel) return refuse("not enough memory");
-    OrtStatus *failed = build_kernel(info, kernel);
+    OrtStatus *failed = build_kernel(info, ((const TypedOp *)op)->gated, kernel);
     if (failed) destroy_kernel(kernel);
     else *out = kernel;
     return failed;
@@ -125,9 +132,9 @@ static void round_part(void *memory, size_t at) {
 static void multiply_part(void *memory, size_t chunk) {
     const Call *call = memory;
     const Matrix *matrix = &call->kernel->matrix;
-    size_t first = matrix->panels * chunk / call->chunks, end = matrix->panels * (chunk + 1) / call->chunks;
-    for (size_t panel = first; panel < end; panel++)
-        multiply_panel(matrix, call->kernel->set, call->rows, panel, call->scratch, call->bias, call->output,
+    size_t first = matrix->strips * chunk / call->chunks, end = matrix->strips * (chunk + 1) / call->chunks;
+    for (size_t strip = first; strip < end; strip++)
+        multiply_strip(matrix, call->kernel->set, call->rows, strip, call->scratch, call->bias, call->output,
                        call->kernel->is_half);
 }
 
@@ -136,7 +143,7 @@ static size_t count_chunks(const Matrix *matrix) {
     size_t chunks = matrix->bytes / CHUNK_BYTES;
     if (chunks < 1) chunks = 1;
     if (chunks > MOST_CHUNKS) chunks = MOST_CHUNKS;
-    return chunks < matrix->panels ? chunks : matrix->panels;
+    return chunks < matrix->strips ? chunks : matrix->strips;
 }
 
 static OrtStatus *round_rows(Call *call, OrtKernelContext *context) {
@@ -181,7 +188,7 @@ static OrtStatus *compute(void *memory, OrtKernelContext *context) {
     Call call = {.kernel = kernel, .rows = count_elements(&input) / kernel->matrix.inner, .input = input.data};
     TRY(read_bias(kernel, context, &call.bias));
     OrtValue *result = NULL;
-    input.dimensions[input.rank - 1] = (int64_t)kernel->matrix.columns;
+    input.dimensions[input.rank - 1] = (int64_t)output_columns(&kernel->matrix);
     TRY(ort.KernelContext_GetOutput(context, 0, input.dimensions, input.rank, &result));
     if (call.rows == 0) return NULL;
     TRY(ort.GetTensorMutableData(result, &call.output));
@@ -191,18 +198,14 @@ static OrtStatus *compute(void *memory, OrtKernelContext *context) {
     return failed ? failed : not_freed;
 }
 
-static const char *get_name(const OrtCustomOp *op) { return (void)op, "MatMulNBits"; }
+static const char *get_name(const OrtCustomOp *op) {
+    return ((const TypedOp *)op)->gated ? "GatedMatMulNBits" : "MatMulNBits";
+}
 static size_t get_input_count(const OrtCustomOp *op) { return (void)op, INPUTS; }
 static size_t get_output_count(const OrtCustomOp *op) { return (void)op, 1; }
 static int get_input_characteristic(const OrtCustomOp *op, size_t at) {
     return (void)op, at < ZERO_POINTS ? ORT_REQUIRED : ORT_OPTIONAL;
 }
-
-/* One operator for each pair of types: of the numbers that go in and out, and of the zero points. */
-typedef struct {
-    OrtCustomOp op;
-    int numbers, zeros;
-} TypedOp;
 
 static int get_input_type(const OrtCustomOp *op, size_t at) {
     const TypedOp *typed = (const TypedOp *)op;
@@ -212,19 +215,18 @@ static int get_input_type(const OrtCustomOp *op, size_t at) {
 
 static int get_output_type(const OrtCustomOp *op, size_t at) { return (void)at, ((const TypedOp *)op)->numbers; }
 
-#define TYPED_OP(number_type, zero_type)                                                                             \
+#define TYPED_OP(gated, number_type, zero_type)                                                                      \
     {{COMMON_ANSWERS, .get_name = get_name, .get_input_type = get_input_type, .get_input_count = get_input_count,    \
       .get_output_type = get_output_type, .get_output_count = get_output_count, .destroy_kernel = destroy_kernel,    \
       .get_input_characteristic = get_input_characteristic, .get_output_characteristic = required,                   \
       .create_kernel = create_kernel, .compute = compute},                                                           \
-     number_type, zero_type}
+     gated, number_type, zero_type}
+#define TYPED_OPS(gated)                                                                                             \
+    {TYPED_OP(gated, ORT_FLOAT, ORT_UINT8), TYPED_OP(gated, ORT_FLOAT, ORT_FLOAT),                                   \
+     TYPED_OP(gated, ORT_HALF, ORT_UINT8), TYPED_OP(gated, ORT_HALF, ORT_HALF)}
 
-static const TypedOp ops[] = {
-    TYPED_OP(ORT_FLOAT, ORT_UINT8),
-    TYPED_OP(ORT_FLOAT, ORT_FLOAT),
-    TYPED_OP(ORT_HALF, ORT_UINT8),
-    TYPED_OP(ORT_HALF, ORT_HALF),
-};
+enum { TYPES = 4 };
+static const TypedOp ops[2][TYPES] = {TYPED_OPS(false), TYPED_OPS(true)};
 
-size_t count_product_ops(void) { return sizeof ops / sizeof *ops; }
-const OrtCustomOp *product_op(size_t at) { return &ops[at].op; }
+size_t count_product_ops(void) { return TYPES; }
+const OrtCustomOp *product_op(bool gated, size_t at) { return &ops[gated][at].op; }

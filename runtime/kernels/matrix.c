@@ -83,6 +83,7 @@ bool describe_matrix(const Stored *stored, Matrix *matrix) {
     bool known_block = stored->block >= 16 && stored->block <= LARGEST_BLOCK && !(stored->block & (stored->block - 1));
     bool known_bits = stored->bits == 4 || stored->bits == 8;
     if (!known_block || !known_bits || stored->columns == 0 || stored->inner == 0) return false;
+    if (stored->gated && stored->columns % (2 * PANEL)) return false;
     *matrix = (Matrix){stored->columns, stored->inner, stored->bits, stored->block};
     matrix->blocks = (stored->inner + stored->block - 1) / stored->block;
     matrix->panels = (stored->columns + PANEL - 1) / PANEL;
@@ -93,6 +94,8 @@ bool describe_matrix(const Stored *stored, Matrix *matrix) {
     matrix->units_at = matrix->blocks * matrix->block_bytes;
     matrix->panel_bytes = matrix->units_at + (matrix->scale_bytes == 1 ? PANEL * sizeof(float) : 0);
     matrix->bytes = matrix->panels * matrix->panel_bytes;
+    matrix->strip_panels = stored->gated ? 2 : 1;
+    matrix->strips = matrix->panels / matrix->strip_panels;
     return true;
 }
 
@@ -148,8 +151,14 @@ static void pack_zeros(const Stored *stored, const Matrix *matrix, size_t column
         put_number(matrix->zero_bytes, to, column % PANEL, parts * zero_at(stored, matrix->blocks, column, block));
 }
 
+/* The first of a panel's columns. */
+static size_t first_column(const Matrix *matrix, size_t panel) {
+    const size_t half = panel % matrix->strip_panels, strip = panel / matrix->strip_panels;
+    return half * output_columns(matrix) + strip * PANEL;
+}
+
 static void pack_panel(const Stored *stored, const Matrix *matrix, size_t panel) {
-    const size_t first = panel * PANEL, left = matrix->columns - first, filled = left < PANEL ? left : PANEL;
+    const size_t first = first_column(matrix, panel), left = matrix->columns - first, filled = left < PANEL ? left : PANEL;
     const size_t slices = matrix->slices * SLICE_BYTES;
     uint8_t *to = matrix->data + panel * matrix->panel_bytes, *numbers = to + slices;
     for (size_t block = 0; block < matrix->blocks; block++) {
@@ -194,29 +203,34 @@ void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, si
         set->round_row(matrix, (const uint8_t *)input + (top + row) * width, is_half, first, end, &place, row);
 }
 
-/* Adds the bias and writes what lies inside the matrix. */
-static void write_row(const float *products, const void *bias, void *to, size_t count, bool is_half) {
-    for (size_t at = 0; at < count; at++) {
-        float value = products[at];
-        if (bias) value += number_at(bias, is_half ? NUMBER_HALF : NUMBER_FLOAT, at);
-        if (is_half) ((uint16_t *)to)[at] = float_to_half(value);
-        else ((float *)to)[at] = value;
-    }
+static void add_bias(float *products, const void *bias, size_t first, size_t count, bool is_half) {
+    for (size_t at = 0; bias && at < count; at++)
+        products[at] += number_at(bias, is_half ? NUMBER_HALF : NUMBER_FLOAT, first + at);
 }
 
-void multiply_panel(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t panel, void *scratch,
+static void write_row(const float *values, void *output, size_t first, size_t count, bool is_half) {
+    if (!is_half) memcpy((float *)output + first, values, count * sizeof *values);
+    for (size_t at = 0; is_half && at < count; at++) ((uint16_t *)output)[first + at] = float_to_half(values[at]);
+}
+
+void multiply_strip(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t strip, void *scratch,
                     const void *bias, void *output, bool is_half) {
-    _Alignas(64) float products[MOST_ROWS * PANEL];
-    size_t width = is_half ? 2 : 4, first = panel * PANEL, left = matrix->columns - first;
-    size_t count = left < PANEL ? left : PANEL;
+    _Alignas(64) float products[2][MOST_ROWS * PANEL];
+    const size_t first = strip * PANEL, columns = output_columns(matrix), left = columns - first;
+    const size_t count = left < PANEL ? left : PANEL, panels = matrix->strip_panels;
     for (size_t tile = 0, tiles = count_tiles(set, rows); tile < tiles; tile++) {
         Tile place = place_tile(matrix, set, rows, tile, scratch);
-        set->multiply(matrix, panel, &place, products);
-        size_t row = tile_start(set, rows, tile);
-        for (size_t at = 0; at < place.count; at++, row++) {
-            uint8_t *to = (uint8_t *)output + (row * matrix->columns + first) * width;
-            const uint8_t *own = bias ? (const uint8_t *)bias + first * width : NULL;
-            write_row(products + at * PANEL, own, to, count, is_half);
+        for (size_t panel = 0; panel < panels; panel++)
+            set->multiply(matrix, strip * panels + panel, &place, products[panel]);
+        const size_t row = tile_start(set, rows, tile);
+        for (size_t at = 0; at < place.count; at++) {
+            float *values = products[0] + at * PANEL, *gated = products[1] + at * PANEL;
+            add_bias(values, bias, first, count, is_half);
+            if (panels == 2) {
+                add_bias(gated, bias, columns + first, count, is_half);
+                set->pass_gate(values, gated);
+            }
+            write_row(values, output, (row + at) * columns + first, count, is_half);
         }
     }
 }

@@ -7,12 +7,14 @@
          n = sum of a * w                      exact, in 32 bits
          n = n - z * (sum of a)                exact for whole z; one fused multiply-add where z is a float
          y = fma(float(n), s * p, y)
+     With a gate, the first half of the columns are gates of the second: y = silu(y of the gate) * y.
      Nothing depends on other rows, on the number of threads or on the width of a vector.
 
    Layout of the weights: PANEL columns side by side, and one stream of memory for each such panel:
          block 0: slices, numbers;  block 1: ...
      Numbers are PANEL scales and, if there are any, PANEL zero points, filled up to whole lines of 64 bytes. (Numbers in
      a stream of their own made a pass of one row a sixth slower.)
+     With a gate, the panel that gates and the panel that is gated take turns.
      A slice holds one 32-bit lane for each column: four 8-bit weights of consecutive inputs, or eight 4-bit ones:
      byte j of a lane has input 8i+j in its low half and input 8i+4+j in its high half. So a slice needs no shuffle,
      and the activations of four inputs are one 32-bit value that is broadcast.
@@ -41,6 +43,7 @@ typedef struct {
     NumberKind scale_kind;
     const void *zeros;
     NumberKind zero_kind;
+    bool gated; /* the first half of the columns gates the second */
 } Stored;
 
 typedef struct {
@@ -48,6 +51,7 @@ typedef struct {
     size_t blocks, panels, slices; /* slices of one block */
     size_t scale_bytes, zero_bytes; /* of one; zero_bytes is 0 where the middle of the range is the zero point */
     size_t block_bytes, units_at, panel_bytes, bytes;
+    size_t strips, strip_panels; /* a strip is PANEL columns of the output */
     uint8_t *data;
 } Matrix;
 
@@ -75,6 +79,8 @@ typedef struct {
                       size_t at);
     /* The products of a tile with one panel: [count][PANEL]. */
     void (*multiply)(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
+    /* PANEL products that gate as many others: silu(gate) * value, written over `gate`. */
+    void (*pass_gate)(float *gate, const float *value);
     /* Attention of some queries over a chunk of keys; adding a chunk's result to that of those before it. */
     void (*attend)(const Segment *segment);
     void (*merge)(Attended *seen, const Segment *segment, size_t query);
@@ -85,6 +91,9 @@ bool describe_matrix(const Stored *stored, Matrix *matrix);
 /* Fills `matrix->data`, which has room for `matrix->bytes` and is aligned to 64 bytes. */
 void pack_matrix(const Stored *stored, Matrix *matrix);
 
+/* Columns of the output: half of the matrix's with a gate. */
+static inline size_t output_columns(const Matrix *matrix) { return matrix->columns / matrix->strip_panels; }
+
 /* How `rows` are cut into tiles: equal ones, up to one row. */
 size_t count_tiles(const InstructionSet *set, size_t rows);
 size_t tile_start(const InstructionSet *set, size_t rows, size_t tile);
@@ -92,11 +101,11 @@ size_t scratch_bytes(const Matrix *matrix, size_t rows);
 /* The place of a tile in the scratch memory of all rows. */
 Tile place_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, void *scratch);
 
-/* Round blocks [first, end) of one tile of `input` [rows][inner]; multiply one panel with all tiles into `output`
-   [rows][columns]. */
+/* Round blocks [first, end) of one tile of `input` [rows][inner]; multiply one strip with all tiles into `output`
+   [rows][output_columns]. */
 void round_tile(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t tile, size_t first, size_t end,
                 const void *input, bool is_half, void *scratch);
-void multiply_panel(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t panel, void *scratch,
+void multiply_strip(const Matrix *matrix, const InstructionSet *set, size_t rows, size_t strip, void *scratch,
                     const void *bias, void *output, bool is_half);
 
 /* The instruction sets this library was built with, best first, NULL at the end; the portable one is the last. */

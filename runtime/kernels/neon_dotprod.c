@@ -31,4 +31,4 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 #define VALUE_VECTORS 4
 #include "attend.h"
 
-const InstructionSet neon_set = {"neon", has_neon, ROWS, round_row, multiply, attend, merge};
+const InstructionSet neon_set = {"neon", has_neon, ROWS, round_row, multiply, pass_gate, attend, merge};

@@ -61,4 +61,4 @@ ALWAYS_INLINE void add_products(const int rows, const int vectors, const int bit
 #define VALUE_VECTORS 4
 #include "attend.h"
 
-const InstructionSet neon_i8mm_set = {"neon-i8mm", has_i8mm, ROWS, round_row, multiply, attend, merge};
+const InstructionSet neon_i8mm_set = {"neon-i8mm", has_i8mm, ROWS, round_row, multiply, pass_gate, attend, merge};

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "group.h"
 #include "matrix.h"
 
 #pragma STDC FP_CONTRACT OFF
@@ -108,41 +109,6 @@ static void multiply(const Matrix *matrix, size_t panel, const Tile *tile, float
     walks[tile->count - 1][matrix->bits == 8](matrix, panel, tile, out);
 }
 
-/* Sixteen lanes that the compiler cuts to what there is; a block is a multiple of it. */
-enum { GROUP = 16 };
-typedef int32_t GroupOfInts __attribute__((vector_size(4 * GROUP)));
-typedef float GroupOfFloats __attribute__((vector_size(4 * GROUP)));
-typedef int8_t GroupOfBytes __attribute__((vector_size(GROUP)));
-
-ALWAYS_INLINE GroupOfInts load_bits(const float *from) {
-    GroupOfInts bits;
-    memcpy(&bits, from, sizeof bits);
-    return bits;
-}
-
-ALWAYS_INLINE GroupOfInts larger(GroupOfInts a, GroupOfInts b) {
-    const GroupOfInts first = a > b;
-    return (a & first) | (b & ~first);
-}
-
-/* The lanes that are `distance` away, so that four steps combine all sixteen. */
-#define SHIFTED(group, distance)                                                                                  \
-    __builtin_shufflevector(group, group, (0 + distance) % 16, (1 + distance) % 16, (2 + distance) % 16,             \
-                            (3 + distance) % 16, (4 + distance) % 16, (5 + distance) % 16, (6 + distance) % 16,      \
-                            (7 + distance) % 16, (8 + distance) % 16, (9 + distance) % 16, (10 + distance) % 16,     \
-                            (11 + distance) % 16, (12 + distance) % 16, (13 + distance) % 16, (14 + distance) % 16,  \
-                            (15 + distance) % 16)
-
-/* Combines all lanes of `group` into each of them: sixteen with eight, four, two and one lanes away. */
-#define COMBINE(combine, group)                      \
-    do {                                             \
-        (group) = combine(group, SHIFTED(group, 8)); \
-        (group) = combine(group, SHIFTED(group, 4)); \
-        (group) = combine(group, SHIFTED(group, 2)); \
-        (group) = combine(group, SHIFTED(group, 1)); \
-    } while (0)
-#define SUM_OF(a, b) ((a) + (b))
-
 /* Rounds a block to int8; returns the sum. Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits
    of the float. */
 ALWAYS_INLINE int32_t round_block(const float *from, size_t block, float inverse, int8_t *to) {
@@ -201,5 +167,16 @@ static void round_row(const Matrix *matrix, const void *row, bool is_half, size_
         tile->starts[number] = -middle * total;
         int32_t *to = tile->levels + block * lanes * tile->count + row_at;
         for (size_t lane = 0; lane < lanes; lane++) memcpy(to + lane * tile->count, levels + 4 * lane, 4);
+    }
+}
+
+/* What passes a gate, for PANEL columns: gate / (1 + exp(-gate)) * value, written over `gate`. */
+static void pass_gate(float *gate, const float *value) {
+    for (size_t at = 0; at < PANEL; at += GROUP) {
+        const GroupOfFloats x = load_group(gate + at), one = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+        const GroupOfFloats small = exponential((GroupOfFloats)((GroupOfInts)x | (int32_t)0x80000000));
+        const GroupOfFloats open = choose(x < 0, small, one) / (small + 1.0f);
+        const GroupOfFloats passed = x * open * load_group(value + at);
+        memcpy(gate + at, &passed, sizeof passed);
     }
 }

@@ -63,4 +63,4 @@ static void add_products(int rows, int vectors, int bits, size_t slices, const u
 
 static bool usable(void) { return true; }
 
-const InstructionSet scalar_set = {"scalar", usable, ROWS, round_row, multiply, attend, merge};
+const InstructionSet scalar_set = {"scalar", usable, ROWS, round_row, multiply, pass_gate, attend, merge};

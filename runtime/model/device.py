@@ -1,7 +1,7 @@
 """Where a model runs: the devices, their execution providers, and how sessions are opened on them."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -12,7 +12,8 @@ import numpy as np
 import onnxruntime as ort
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.models.graph_file import with_half_cache
+from specdec_onnx.models.graph_file import read_small_graph, with_half_cache
+from specdec_onnx.models.graph_fusion import with_gated_products
 from specdec_onnx.models.system import own_cores
 from specdec_onnx.runtime.kernels import Kernels, kernels
 
@@ -103,6 +104,16 @@ def _apart(folder: Path, threads: int) -> Any:
     return options
 
 
+def _adapted(path: Path, ours: Kernels, *, half_cache: bool) -> Iterator[tuple[bytes, bool]]:
+    """The graph as our kernels compute it fastest, best first, and whether that requires our attention."""
+    halved = with_half_cache(path) if half_cache and ours.has_attention else None
+    if halved is not None:
+        yield with_gated_products(halved) or halved, True
+    plain = read_small_graph(path) if ours.name else None
+    if plain is not None and (fused := with_gated_products(plain)):
+        yield fused, False
+
+
 def check_threads(threads: int) -> None:
     """Raise SpecdecError for more threads than this process has cores: a pass would take minutes."""
     most = len(own_cores())
@@ -154,14 +165,13 @@ class Device:
         when the provider does not start, or the kernels that the environment demands are missing.
         """
         ours = kernels() if self.name == "cpu" else Kernels(absent=f"{self.name} has its own")
-        halved = with_half_cache(path) if half_cache and ours.has_attention else None
-        if halved is not None:
+        for content, needs_attention in _adapted(path, ours, half_cache=half_cache):
             # with the graph as it is the model may open, or its error be understood
             with suppress(Exception):
                 session, used = ours.open(
-                    partial(self.session, halved), partial(_apart, path.parent, threads)
+                    partial(self.session, content), partial(_apart, path.parent, threads)
                 )
-                if used.has_attention:
+                if used.name and (used.has_attention or not needs_attention):
                     return session, used
         return ours.open(partial(self.session, str(path)), partial(session_options, threads))
 

@@ -52,8 +52,8 @@ static void product(const Matrix *matrix, const InstructionSet *set, size_t rows
         for (size_t part = 0; part < 2; part++)
             round_tile(matrix, set, rows, tile, matrix->blocks * part / 2, matrix->blocks * (part + 1) / 2, input,
                        is_half, scratch);
-    for (size_t panel = 0; panel < matrix->panels; panel++)
-        multiply_panel(matrix, set, rows, panel, scratch, bias, output, is_half);
+    for (size_t strip = 0; strip < matrix->strips; strip++)
+        multiply_strip(matrix, set, rows, strip, scratch, bias, output, is_half);
     free(scratch);
 }
 
@@ -64,12 +64,12 @@ static uint64_t checksum(const uint8_t *bytes, size_t size) {
 }
 
 static int run_case(const char *label, const Stored *stored, size_t rows, bool is_half) {
-    size_t width = is_half ? 2 : 4, row_size = stored->columns * width;
+    Matrix matrix;
+    if (!describe_matrix(stored, &matrix)) return 1;
+    size_t width = is_half ? 2 : 4, row_size = output_columns(&matrix) * width;
     NumberKind kind = is_half ? NUMBER_HALF : NUMBER_FLOAT;
     uint8_t *input = draw_numbers(rows * stored->inner, kind, 1), *bias = draw_numbers(stored->columns, kind, 1);
     uint8_t *together = malloc(rows * row_size), *alone = malloc(row_size);
-    Matrix matrix;
-    if (!describe_matrix(stored, &matrix)) return 1;
     matrix.data = malloc(matrix.bytes);
     pack_matrix(stored, &matrix);
     int wrong = 0;
@@ -88,16 +88,17 @@ static int run_case(const char *label, const Stored *stored, size_t rows, bool i
     return wrong;
 }
 
-static int run_shape(size_t columns, size_t inner, size_t bits, size_t block, size_t rows) {
+static int run_shape(size_t columns, size_t inner, size_t bits, size_t block, size_t rows, bool gated) {
     static const NumberKind kinds[][2] = {{NUMBER_FLOAT, NUMBER_NONE}, {NUMBER_FLOAT, NUMBER_PACKED},
                                           {NUMBER_FLOAT, NUMBER_FLOAT}, {NUMBER_HALF, NUMBER_NONE},
                                           {NUMBER_HALF, NUMBER_PACKED}, {NUMBER_HALF, NUMBER_HALF}};
     int wrong = 0;
     for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
         char label[100];
-        snprintf(label, sizeof label, "%zux%zu int%zu-%zu rows %zu numbers %d %d", columns, inner, bits, block, rows,
-                 kinds[at][0], kinds[at][1]);
+        snprintf(label, sizeof label, "%zux%zu int%zu-%zu rows %zu numbers %d %d%s", columns, inner, bits, block, rows,
+                 kinds[at][0], kinds[at][1], gated ? " gated" : "");
         Stored stored = draw_stored(columns, inner, bits, block, kinds[at][0], kinds[at][1]);
+        stored.gated = gated;
         wrong |= run_case(label, &stored, rows, kinds[at][0] == NUMBER_HALF);
         free((void *)stored.weights), free((void *)stored.scales), free((void *)stored.zeros);
     }
@@ -164,12 +165,13 @@ static int run_attentions(void) {
 }
 
 int main(void) {
-    static const size_t shapes[][2] = {{64, 64}, {33, 100}, {7, 257}, {1, 1}};
+    static const size_t shapes[][2] = {{64, 64}, {128, 48}, {33, 100}, {7, 257}, {1, 1}};
     int wrong = run_attentions();
     for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++)
         for (size_t bits = 4; bits <= 8; bits += 4)
             for (size_t block = 16; block <= 256; block *= 2)
                 for (size_t rows = 1; rows <= 9; rows += rows < 4 ? 1 : 3 - rows % 2)
-                    wrong |= run_shape(shapes[shape][0], shapes[shape][1], bits, block, rows);
+                    for (int gated = 0; gated <= (shapes[shape][0] % (2 * PANEL) == 0); gated++)
+                        wrong |= run_shape(shapes[shape][0], shapes[shape][1], bits, block, rows, gated);
     return wrong;
 }

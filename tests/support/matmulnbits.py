@@ -131,6 +131,24 @@ def model_of(
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
+def gated_model_of(product: Product, *, alpha: float = 1.0, axis: int = -1, also: str | None = None) -> bytes:
+    """The product's first half, through SiLU, times its second half: y. `also` is a value that is an output too."""
+    model = onnx.load_from_string(model_of(product))
+    graph = model.graph
+    graph.node[0].output[0] = "both"
+    graph.node.extend(
+        [
+            helper.make_node("Split", ["both"], ["gate", "value"], axis=axis, num_outputs=2),
+            helper.make_node("QuickGelu", ["gate"], ["open"], domain="com.microsoft", alpha=alpha),
+            helper.make_node("Mul", ["value", "open"], ["y"]),
+        ]
+    )
+    if also is not None:
+        kind = graph.output[0].type.tensor_type.elem_type
+        graph.output.append(helper.make_tensor_value_info(also, kind, ["batch", "rows", "half"]))
+    return bytes(model.SerializeToString())
+
+
 def open_with(kernels: Kernels, model: bytes | str, threads: int = 2) -> tuple[ort.InferenceSession, Kernels]:
     """A session as decoders open them, and what it runs on."""
 

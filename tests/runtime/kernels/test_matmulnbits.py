@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.matmulnbits import Product, model_of, open_with, run, save_outside
+from support.matmulnbits import Product, gated_model_of, model_of, open_with, run, save_outside
 
+from specdec_onnx.models.graph_fusion import with_gated_products
 from specdec_onnx.runtime import kernels as front
 from specdec_onnx.runtime.kernels import Kernels, kernels, usable_sets
 
@@ -57,6 +59,28 @@ def test_every_shape_is_within_the_bound_and_has_the_same_bits_everywhere(
         found.append(run(session, x))
     exact, bound = product.expected(x)
     assert (np.abs(found[0] - exact) <= bound).all()
+    for other in found[1:]:
+        assert np.array_equal(other, found[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(product=products, strips=st.integers(1, 3), rows=st.integers(1, 20))
+def test_a_gate_passes_what_the_product_says(product: Product, strips: int, rows: int) -> None:
+    product = replace(product, columns=64 * strips)
+    fused = with_gated_products(gated_model_of(product))
+    assert fused is not None
+    x, found = product.rows(rows), []
+    for ours in each_set():
+        session, used = open_with(ours, fused)
+        assert used.name == ours.name
+        found.append(run(session, x))
+        assert np.array_equal(run(session, x[-1:]), found[-1][-1:])
+    gate, value = np.split(
+        run(open_with(each_set()[0], model_of(product))[0], x).astype(np.float64), 2, axis=1
+    )
+    expected = gate / (1 + np.exp(-gate)) * value
+    slack = np.abs(expected) + np.abs(gate) + np.abs(value) + 1
+    assert (np.abs(found[0] - expected) <= slack * (0.02 if product.half else 1e-5)).all()
     for other in found[1:]:
         assert np.array_equal(other, found[0])
 
