@@ -75,7 +75,7 @@ typedef struct {
                       size_t at);
     /* The products of a tile with one panel: [count][PANEL]. */
     void (*multiply)(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
-    /* Attention of some queries over a chunk of keys; adding a chunk's result to that of those before it. */
+    /* Attention of some queries over the next chunk of a span of keys; adding a span's result to those before it. */
     void (*attend)(const Segment *segment);
     void (*merge)(Attended *seen, const Segment *segment, size_t query);
 } InstructionSet;
