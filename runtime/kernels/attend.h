@@ -6,6 +6,7 @@
 #include "attention.h"
 
 enum { KEYS = SCORE_VECTORS * LANES };
+_Static_assert(KEYS % 16 == 0, "keys are turned sixteen at a time");
 
 /* Keys are turned: rows of a key's numbers become rows of a table that hold one number of KEYS keys. Each half of a
    vector is a square of its own: its rows, in vector after vector, are 16 bytes of a key each. To interleave vector i
@@ -183,8 +184,8 @@ ALWAYS_INLINE GroupOfFloats fused(GroupOfFloats a, GroupOfFloats b, GroupOfFloat
     return z.group;
 }
 
-/* 2 to the power of x, for x <= 1 or so; 0 where that is below 2^-126. The polynomial is the best one of its degree on
-   [-1/2, 1/2]. NaN stays NaN. */
+/* 2 to the power of x, for x below 127; 0 where that is less than 2^-126. The polynomial is the best one of its degree
+   on [-1/2, 1/2]: its relative error is below 1e-7. NaN stays NaN. */
 ALWAYS_INLINE GroupOfFloats power_of_two(GroupOfFloats x) {
     const GroupOfFloats zero = {0}, shifted = x + 0x1.8p23f, rest = x - (shifted - 0x1.8p23f);
     GroupOfFloats sum = zero + 1.3264727e-3f;

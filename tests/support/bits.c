@@ -1,6 +1,6 @@
 /* Prints, for every case and every instruction set of this processor, a checksum of the bits of products and of
-   attention, and complains about a row that alone is not what it is in company. The inputs are made here, the same on every machine, and every
-   buffer is exactly as large as promised, for the sanitizers. */
+   attention, and complains about a row that alone is not what it is in company. The inputs are made here, the same on
+   every machine, and every buffer is exactly as large as promised, for the sanitizers. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
