@@ -108,7 +108,7 @@ typedef struct {
     uint8_t *present_key, *present_value;
     void *output;
     float *queries; /* [kv_heads][rows][group][size] */
-    size_t chunks;
+    size_t spans;
     float *parts;   /* room for split calls: see `part_numbers` */
     uint8_t *rooms; /* room for tiles of rows */
 } Call;
@@ -171,14 +171,15 @@ static void place_row(void *memory, size_t row) {
     }
 }
 
-/* Room for some queries over one chunk: peaks, sums, results, scores, and the keys that each sees. */
-static size_t part_numbers(const Call *call, size_t count) { return count * (2 + call->size + CHUNK + 1); }
+/* Room for some queries over one span: peaks, sums, results, and for each chunk factors, scores, and the keys that each
+   sees. */
+static size_t part_numbers(const Call *call, size_t count) { return count * (3 + call->size + CHUNK + 1); }
 
 /* Rows [first, first + rows) of one head of the cache over one chunk, in `room`. */
 static Segment open_segment(const Call *call, size_t kv, size_t first, size_t rows, size_t chunk, float *room) {
     const size_t size = call->size, count = rows * call->group, start = chunk * CHUNK, width = call->halves ? 2 : 4;
     const size_t at = (kv * call->capacity + start) * size * width;
-    float *out = room + 2 * count, *scores = out + count * size;
+    float *out = room + 2 * count, *factors = out + count * size, *scores = factors + count;
     uint16_t *firsts = (uint16_t *)(scores + count * CHUNK), *ends = firsts + count;
     size_t keys = 0;
     for (size_t query = 0; query < count; query++) {
@@ -191,15 +192,28 @@ static Segment open_segment(const Call *call, size_t kv, size_t first, size_t ro
         if (begin < end && end > keys) keys = end;
     }
     const float *queries = call->queries + (kv * call->rows + first) * call->group * size;
-    return (Segment){size,        keys,   count,          queries, firsts, ends, call->present_key + at,
-                     call->present_value + at, call->halves, call->kernel->softcap, scores, room, room + count, out};
+    return (Segment){.size = size, .keys = keys, .count = count, .queries = queries, .first = firsts, .end = ends,
+                     .key = call->present_key + at, .value = call->present_value + at, .halves = call->halves,
+                     .softcap = call->kernel->softcap, .scores = scores, .factors = factors, .peaks = room,
+                     .sums = room + count, .out = out};
+}
+
+/* The same rows over one span, a chunk after the other. */
+static void attend_span(const Call *call, size_t kv, size_t first, size_t rows, size_t span, float *room) {
+    const size_t count = rows * call->group, last = (span + 1) * CHUNKS_OF_SPAN;
+    for (size_t query = 0; query < count; query++) room[query] = -INFINITY;
+    memset(room + count, 0, count * (1 + call->size) * sizeof *room);
+    for (size_t chunk = span * CHUNKS_OF_SPAN; chunk < last && chunk * CHUNK < call->past + first + rows; chunk++) {
+        const Segment segment = open_segment(call, kv, first, rows, chunk, room);
+        if (segment.keys) call->kernel->set->attend(&segment);
+    }
 }
 
 /* The state before the first key: nothing, or the sink, which has a weight but no value. */
 static Attended begin_query(const Call *call, size_t head, float *out) {
     const Kernel *kernel = call->kernel;
     memset(out, 0, call->size * sizeof *out);
-    if (kernel->has_sinks) return (Attended){number_of(call->sinks, call->is_half, head), 1, out};
+    if (kernel->has_sinks) return (Attended){number_of(call->sinks, call->is_half, head) * LOG2_E, 1, out};
     if (kernel->is_smooth) return (Attended){0, 1, out};
     return (Attended){-INFINITY, 0, out};
 }
@@ -210,12 +224,11 @@ static void end_query(const Call *call, size_t row, size_t head, const Attended 
     write_numbers(seen->out, call->is_half, call->output, to, call->size);
 }
 
-/* Few rows: each head and chunk is a part of its own. */
-static void attend_chunk(void *memory, size_t at) {
+/* Few rows: each head and span is a part of its own. */
+static void attend_part(void *memory, size_t at) {
     const Call *call = memory;
     float *room = call->parts + at * part_numbers(call, call->rows * call->group);
-    Segment segment = open_segment(call, at / call->chunks, 0, call->rows, at % call->chunks, room);
-    call->kernel->set->attend(&segment);
+    attend_span(call, at / call->spans, 0, call->rows, at % call->spans, room);
 }
 
 static void merge_row(void *memory, size_t at) {
@@ -225,8 +238,8 @@ static void merge_row(void *memory, size_t at) {
     for (size_t inner = 0; inner < call->group; inner++) {
         const size_t head = kv * call->group + inner;
         Attended seen = begin_query(call, head, out);
-        for (size_t chunk = 0; chunk < call->chunks; chunk++) {
-            float *room = call->parts + (kv * call->chunks + chunk) * part_numbers(call, count);
+        for (size_t span = 0; span < call->spans; span++) {
+            float *room = call->parts + (kv * call->spans + span) * part_numbers(call, count);
             const Segment segment = {.size = call->size, .peaks = room, .sums = room + count, .out = room + 2 * count};
             call->kernel->set->merge(&seen, &segment, row * call->group + inner);
         }
@@ -234,7 +247,7 @@ static void merge_row(void *memory, size_t at) {
     }
 }
 
-/* Many rows: a tile of them over all chunks, merged on the way. */
+/* Many rows: a tile of them over all spans, merged on the way. */
 static size_t count_row_tiles(const Call *call) { return (call->rows + TILE_ROWS - 1) / TILE_ROWS; }
 
 static size_t tile_numbers(const Call *call) {
@@ -250,10 +263,9 @@ static void attend_tile(void *memory, size_t at) {
     Attended *seen = (Attended *)call->rooms + at * TILE_ROWS * call->group;
     for (size_t query = 0; query < count; query++)
         seen[query] = begin_query(call, kv * call->group + query % call->group, out + query * call->size);
-    for (size_t chunk = 0; chunk * CHUNK < call->past + first + rows; chunk++) {
-        Segment segment = open_segment(call, kv, first, rows, chunk, room);
-        if (!segment.keys) continue;
-        call->kernel->set->attend(&segment);
+    for (size_t span = 0; span * SPAN < call->past + first + rows; span++) {
+        attend_span(call, kv, first, rows, span, room);
+        const Segment segment = {.size = call->size, .peaks = room, .sums = room + count, .out = room + 2 * count};
         for (size_t query = 0; query < count; query++) call->kernel->set->merge(&seen[query], &segment, query);
     }
     for (size_t query = 0; query < count; query++)
@@ -275,8 +287,8 @@ static OrtStatus *run_call(Call *call, OrtKernelContext *context) {
     TRY(run_parts(call, context, place_row, call->rows, numbers < ROW_NUMBERS));
     if (call->rows > SPLIT_ROWS)
         return run_parts(call, context, attend_tile, kernel->kv_heads * count_row_tiles(call), is_small);
-    TRY(run_parts(call, context, attend_chunk, kernel->kv_heads * call->chunks, is_small));
-    return run_parts(call, context, merge_row, kernel->kv_heads * call->rows, numbers * call->chunks < ROW_NUMBERS);
+    TRY(run_parts(call, context, attend_part, kernel->kv_heads * call->spans, is_small));
+    return run_parts(call, context, merge_row, kernel->kv_heads * call->rows, numbers * call->spans < ROW_NUMBERS);
 }
 
 static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -287,7 +299,7 @@ static OrtStatus *run_in_scratch(Call *call, OrtKernelContext *context) {
     const bool split = call->rows <= SPLIT_ROWS;
     const size_t tiles = kernel->kv_heads * count_row_tiles(call);
     const size_t queries = padded(call->rows * kernel->heads * call->size * sizeof(float));
-    const size_t numbers = split ? kernel->kv_heads * call->chunks * part_numbers(call, call->rows * call->group)
+    const size_t numbers = split ? kernel->kv_heads * call->spans * part_numbers(call, call->rows * call->group)
                                  : tiles * tile_numbers(call);
     const size_t states = split ? 0 : tiles * TILE_ROWS * call->group * sizeof(Attended);
     void *scratch;
@@ -384,7 +396,7 @@ static OrtStatus *open_cache(OrtKernelContext *context, Call *call) {
         return wrong("GroupQueryAttention: the length does not fit the cache or the rows");
     call->total = (size_t)length;
     call->past = call->total - call->rows;
-    call->chunks = (call->total + CHUNK - 1) / CHUNK;
+    call->spans = (call->total + SPAN - 1) / SPAN;
     const int64_t shape[] = {1, (int64_t)call->kernel->kv_heads, (int64_t)call->capacity, (int64_t)call->size};
     for (size_t at = 0; at < 2; at++) {
         if (past[at].data && (past[at].rank != 4 || past[at].dimensions[0] != 1 || past[at].dimensions[1] != shape[1] ||

@@ -1,4 +1,5 @@
-/* Sixteen lanes, which the compiler cuts to what the processor has, and functions of them: the same bits everywhere. */
+/* Sixteen lanes, which the compiler cuts to what the processor has, and functions of them: the same bits everywhere.
+   Included where Floats, LANES and times_plus are known, see panel.h. */
 #ifndef SPECDEC_GROUP_H
 #define SPECDEC_GROUP_H
 
@@ -50,21 +51,28 @@ ALWAYS_INLINE GroupOfFloats choose(GroupOfInts which, GroupOfFloats yes, GroupOf
     return (GroupOfFloats)((which & (GroupOfInts)yes) | (~which & (GroupOfInts)no));
 }
 
-/* exp(x) for x <= 0, never below exp(-87); the polynomial is that of the Cephes library. NaN stays NaN. */
-ALWAYS_INLINE GroupOfFloats exponential(GroupOfFloats x) {
-    const GroupOfFloats zero = {0}, least = zero - 87.0f;
-    const GroupOfFloats bounded = choose(x > least, x, least);
-    const GroupOfFloats shifted = bounded * 0x1.715476p0f + 0x1.8p23f, whole = shifted - 0x1.8p23f;
-    const GroupOfFloats rest = (bounded - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    GroupOfFloats sum = zero + 1.9875691500e-4f;
-    sum = sum * rest + 1.3981999507e-3f;
-    sum = sum * rest + 8.3334519073e-3f;
-    sum = sum * rest + 4.1665795894e-2f;
-    sum = sum * rest + 1.6666665459e-1f;
-    sum = sum * rest + 5.0000001201e-1f;
-    sum = sum * rest * rest + rest + 1.0f;
-    const GroupOfInts power = (((GroupOfInts)shifted - 0x4b400000) + 127) << 23;
-    return choose(x == x, sum * (GroupOfFloats)power, x);
+/* a * b + c with one rounding */
+ALWAYS_INLINE GroupOfFloats fused(GroupOfFloats a, GroupOfFloats b, GroupOfFloats c) {
+    union {
+        GroupOfFloats group;
+        Floats parts[GROUP / LANES];
+    } x = {a}, y = {b}, z = {c};
+    EACH(at, GROUP / LANES) z.parts[at] = times_plus(x.parts[at], y.parts[at], z.parts[at]);
+    return z.group;
+}
+
+/* 2 to the power of x, for x below 127; 0 where that is less than 2^-126. The polynomial is the best one of its degree
+   on [-1/2, 1/2]: its relative error is below 1e-7. NaN stays NaN. */
+ALWAYS_INLINE GroupOfFloats power_of_two(GroupOfFloats x) {
+    const GroupOfFloats zero = {0}, shifted = x + 0x1.8p23f, rest = x - (shifted - 0x1.8p23f);
+    GroupOfFloats sum = zero + 1.3264727e-3f;
+    sum = fused(sum, rest, zero + 9.6715130e-3f);
+    sum = fused(sum, rest, zero + 5.5507336e-2f);
+    sum = fused(sum, rest, zero + 2.4022242e-1f);
+    sum = fused(sum, rest, zero + 6.9314700e-1f);
+    sum = fused(sum, rest, zero + 1.0f);
+    const GroupOfInts power = ((GroupOfInts)shifted + 127) << 23; /* the whole part is in the low bits */
+    return choose(x < -126.0f, zero, sum * (GroupOfFloats)power);
 }
 
 #endif

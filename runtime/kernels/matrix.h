@@ -81,7 +81,7 @@ typedef struct {
     void (*multiply)(const Matrix *matrix, size_t panel, const Tile *tile, float *out);
     /* PANEL products that gate as many others: silu(gate) * value, written over `gate`. */
     void (*pass_gate)(float *gate, const float *value);
-    /* Attention of some queries over a chunk of keys; adding a chunk's result to that of those before it. */
+    /* Attention of some queries over the next chunk of a span of keys; adding a span's result to those before it. */
     void (*attend)(const Segment *segment);
     void (*merge)(Attended *seen, const Segment *segment, size_t query);
 } InstructionSet;
@@ -126,6 +126,9 @@ void forget_file_pages(const void *memory, size_t bytes);
 #else
 #define EACH(at, count) _Pragma("GCC unroll 16") for (int at = 0; at < (count); at++)
 #endif
+
+/* exp(x) is 2 to the power of LOG2_E * x. */
+#define LOG2_E 0x1.715476p0f
 
 static inline float half_to_float(uint16_t half) {
     union {

@@ -174,7 +174,7 @@ static void round_row(const Matrix *matrix, const void *row, bool is_half, size_
 static void pass_gate(float *gate, const float *value) {
     for (size_t at = 0; at < PANEL; at += GROUP) {
         const GroupOfFloats x = load_group(gate + at), one = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-        const GroupOfFloats small = exponential((GroupOfFloats)((GroupOfInts)x | (int32_t)0x80000000));
+        const GroupOfFloats small = power_of_two((GroupOfFloats)((GroupOfInts)x | (int32_t)0x80000000) * LOG2_E);
         const GroupOfFloats open = choose(x < 0, small, one) / (small + 1.0f);
         const GroupOfFloats passed = x * open * load_group(value + at);
         memcpy(gate + at, &passed, sizeof passed);

@@ -1,6 +1,7 @@
 /* Prints, for every case and every instruction set of this processor, a checksum of the bits of products and of
-   attention, and complains about a row that alone is not what it is in company. The inputs are made here, the same on every machine, and every
-   buffer is exactly as large as promised, for the sanitizers. */
+   attention, and complains about a row that alone is not what it is in company. The inputs are made here, the same on
+   every machine, and every buffer is exactly as large as promised, for the sanitizers. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,12 +106,17 @@ static int run_shape(size_t columns, size_t inner, size_t bits, size_t block, si
     return wrong;
 }
 
-/* Queries over a chunk of keys: each sees its own part of it. Results are [count][size + 2]. */
+/* Queries over a chunk of keys, of which each sees its own part, and then over another: keys and values change places.
+   Results are [count][size + 2]. */
 static void attend(const InstructionSet *set, Segment segment, float *results) {
     const size_t count = segment.count, size = segment.size;
     segment.scores = malloc(count * CHUNK * sizeof(float));
-    segment.peaks = calloc(count, sizeof(float)), segment.sums = malloc(count * sizeof(float));
-    segment.out = calloc(count * size, sizeof(float));
+    segment.factors = malloc(count * sizeof(float)), segment.peaks = malloc(count * sizeof(float));
+    segment.sums = calloc(count, sizeof(float)), segment.out = calloc(count * size, sizeof(float));
+    for (size_t at = 0; at < count; at++) segment.peaks[at] = -INFINITY;
+    set->attend(&segment);
+    const void *key = segment.key;
+    segment.key = segment.value, segment.value = key;
     set->attend(&segment);
     for (size_t at = 0; at < count; at++) {
         float *to = results + at * (size + 2);
@@ -119,7 +125,7 @@ static void attend(const InstructionSet *set, Segment segment, float *results) {
         set->merge(&seen, &segment, at);
         to[0] = seen.peak, to[1] = seen.sum;
     }
-    free(segment.scores), free(segment.peaks), free(segment.sums), free(segment.out);
+    free(segment.scores), free(segment.factors), free(segment.peaks), free(segment.sums), free(segment.out);
 }
 
 static int run_attention(size_t size, size_t keys, size_t count, NumberKind kind, float softcap) {

@@ -108,6 +108,23 @@ def test_each_row_alone_equals_the_row_in_company(shared: bool) -> None:
     np.testing.assert_array_equal(np.concatenate([before, steps]), together)
 
 
+@pytest.mark.parametrize("slope", [(1, 1), (0.1, 30), (30, 0.1)])
+@pytest.mark.parametrize("window", [0, 530])
+def test_a_long_text_is_right_however_it_is_cut_and_wherever_its_scores_are_large(
+    window: int, slope: tuple[float, float]
+) -> None:
+    """It has several spans of 512 keys; with a slope, the first keys outweigh the last ones or the reverse."""
+    attention = Attention(window=window, sinks=True, half_cache=True)
+    rows = attention.rows(1024)
+    rows[1] *= np.geomspace(*slope, 1024, dtype=np.float32)[:, None]
+    whole = [Text(opened(ours, attention), attention, 1024).read(rows) for ours in each_set()]
+    np.testing.assert_allclose(whole[0], attention.expected(rows), rtol=2e-4, atol=2e-4)
+    for other in whole[1:]:
+        np.testing.assert_array_equal(other, whole[0])
+    text = Text(opened(kernels(), attention), attention, 1024)
+    np.testing.assert_array_equal(in_passes(text, rows, 509, 1, 2, 1, 7, 500, 2, 1), whole[0])
+
+
 def test_what_was_rolled_back_leaves_no_trace() -> None:
     attention = Attention()
     rows, drafts, session = attention.rows(160), attention.rows(8, seed=9), opened(kernels(), attention)
