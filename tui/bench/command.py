@@ -10,7 +10,7 @@ from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
 from specdec_onnx.models.pair import locate, open_pair
-from specdec_onnx.models.progress import ProgressLine
+from specdec_onnx.models.progress import Progress, ProgressLine
 from specdec_onnx.models.system import peak_memory
 from specdec_onnx.runtime import kernels
 from specdec_onnx.runtime.engine import Engine
@@ -18,6 +18,7 @@ from specdec_onnx.runtime.machine.footprint import check_memory, context_limit, 
 from specdec_onnx.runtime.sampling.parameters import Parameters
 from specdec_onnx.tui.bench import opponent
 from specdec_onnx.tui.bench.figures import kernel_ratios, summarize, tables
+from specdec_onnx.tui.bench.long_prompts import long_prompts
 from specdec_onnx.tui.bench.machine import Watch, describe_machine, describe_pair, noise
 from specdec_onnx.tui.bench.opponent import Opponent
 from specdec_onnx.tui.bench.prompts import Prompt, built_in_prompts, read_prompts
@@ -38,6 +39,9 @@ from specdec_onnx.tui.cli.arguments import BENCH_TOKENS, positive
 from specdec_onnx.tui.cli.engine import load_engine, parameters
 from specdec_onnx.tui.cli.output import report, require_writable
 
+LONG_READING = 1024
+"""Tokens of a prompt whose reading is shown."""
+
 
 def run(args: argparse.Namespace) -> int:
     """Measure and report; progress goes to stderr. After a Ctrl-C, what was measured is still reported."""
@@ -50,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     opponent.check(args, settings)
     watch = Watch()
     engines = _engines(args)
+    if args.long:
+        _check_context(engines[""], args, prompts, settings.max_new_tokens)
     isolated = args.isolated or args.against or len(prompts) == 1
     benchmark = Benchmark(
         engines=engines,
@@ -72,9 +78,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prompts(args: argparse.Namespace) -> list[Prompt]:
+    if args.prompts and args.long:
+        raise SpecdecError("--prompts and --long exclude each other", "both say which prompts to answer")
+    if args.long:
+        return long_prompts()[: args.limit]
     if args.prompts:
         return read_prompts(args.prompts, limit=args.limit, all_turns=args.all_turns)
     return built_in_prompts(limit=args.limit)
+
+
+def _check_context(engine: Engine, args: argparse.Namespace, prompts: Sequence[Prompt], most: int) -> None:
+    """Raise SpecdecError unless the longest of the long prompts and its answer fit."""
+    longest = max(len(prompt.tokens(engine.pair.target, raw=args.raw)) for prompt in prompts)
+    if longest + most > engine.context:
+        what = f"--long needs a context of {longest + most} tokens"
+        raise SpecdecError(
+            what, f"this is {engine.context}", f"--context {longest + most}, or a lower --limit"
+        )
 
 
 def _modes(engine: Engine, wanted: Sequence[str] | None, *, against: str | None) -> list[str]:
@@ -114,6 +134,12 @@ def _check_room(args: argparse.Namespace) -> None:
     check_memory(needs, context_limit(pair.target, args.context))
 
 
+def _show_reading(line: ProgressLine, done: int, total: int) -> None:
+    """How far a prompt is read, if this takes a while."""
+    if total >= LONG_READING:
+        line.show(f"{100 * done // total:3d} %  of a prompt of {total} tokens read")
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """What is measured, and how.
@@ -133,33 +159,39 @@ class Benchmark:
 
     def rounds(self, program: Opponent | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
-        contestants = self._contestants(program)
+        line = ProgressLine()
+        contestants = self._contestants(program, line)
         rounds: list[Round] = [{name: [] for name in contestants} for _ in self.prompts]
+        shortest = min(self.prompts, key=Prompt.length)
         try:
-            for contestant in contestants.values():  # the first passes allocate
-                contestant(self.prompts[0], WARM_UP_TOKENS)
-            for engine in self.engines.values():
-                engine.forget()
-            self._measure(contestants, rounds)
+            with line as progress:
+                for contestant in contestants.values():  # the first passes allocate
+                    contestant(shortest, WARM_UP_TOKENS)
+                for engine in self.engines.values():
+                    engine.forget()
+                self._measure(contestants, rounds, progress)
         except KeyboardInterrupt:
             print(f"stopped after {len(finished(rounds))} of {len(self.prompts)} prompts", file=sys.stderr)
         if measured := finished(rounds):
             return measured
         raise KeyboardInterrupt
 
-    def _measure(self, contestants: Mapping[str, Contestant], rounds: Sequence[Round]) -> None:
+    def _measure(
+        self, contestants: Mapping[str, Contestant], rounds: Sequence[Round], progress: Progress
+    ) -> None:
         """Add each run to the round of its prompt."""
         names, answers = list(contestants), len(self.prompts) * len(contestants) * self.repeat
-        with ProgressLine() as progress:
-            for done, (prompt, number) in enumerate(self._slots(len(names)), start=1):
-                name = names[number]
-                run = contestants[name](self.prompts[prompt], self.parameters.max_new_tokens)
-                rounds[prompt][name].append(run)
-                progress(f"answering: {run.category}, {name}", done, answers)
+        for done, (prompt, number) in enumerate(self._slots(len(names))):
+            name, what = names[number], f"answering: {self.prompts[prompt].category}, {names[number]}"
+            progress(what, done, answers)
+            run = contestants[name](self.prompts[prompt], self.parameters.max_new_tokens)
+            rounds[prompt][name].append(run)
+            progress(what, done + 1, answers)
 
-    def _contestants(self, program: Opponent | None) -> dict[str, Contestant]:
+    def _contestants(self, program: Opponent | None, line: ProgressLine) -> dict[str, Contestant]:
         keep = self.order_seed is not None
         settings: dict[str, Any] = {"parameters": self.parameters, "raw": self.raw, "keep_caches": keep}
+        settings["on_progress"] = partial(_show_reading, line) if sys.stderr.isatty() else None
         contestants: dict[str, Contestant] = {
             mode_name(mode, name): partial(answer, engine, mode, **settings)
             for mode in self.modes

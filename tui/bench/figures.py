@@ -55,6 +55,10 @@ def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -
         "end_to_end_tokens_per_second": [
             _ratio(whole.new_tokens, whole.prefill_seconds + whole.decode_seconds) for whole in totals
         ],
+        "prefill_tokens_per_second": [
+            _ratio(whole.prompt_tokens - whole.cached_prompt_tokens, whole.prefill_seconds)
+            for whole in totals
+        ],
         "time_to_first_token_ms": [
             median(run.turns[0].time_to_first_token_ms for run in runs) for runs in repeats
         ],
@@ -169,7 +173,15 @@ def node_counts(counts: Mapping[str, int]) -> str:
 
 def _modes(report: Mapping[str, Any]) -> RenderableType:
     count, modes = report["prompts"], report["modes"]
-    names = ["× plain", "end to\nend", "tok/\nround", "accepted", "first\ntoken", "identical"]
+    names = [
+        "× plain",
+        "end to\nend",
+        "tok/\nround",
+        "accepted",
+        "first\ntoken",
+        "prompt\ntok/s",
+        "identical",
+    ]
     rows = (
         [
             times(figures["speedup"]["overall"]),
@@ -177,6 +189,7 @@ def _modes(report: Mapping[str, Any]) -> RenderableType:
             f"{figures['tokens_per_round']:.2f}",
             percent(figures["acceptance_rate"]) if figures["acceptance_rate"] else "–",
             f"{figures['time_to_first_token_ms']:.0f} ms",
+            f"{figures['prefill_tokens_per_second']:.0f}",
             _verdict(figures["identical_to_plain"], count),
         ]
         for figures in modes.values()
@@ -185,12 +198,20 @@ def _modes(report: Mapping[str, Any]) -> RenderableType:
 
 
 def _against(name: str, other: Mapping[str, Any], count: int) -> RenderableType:
-    names = ["× its\nplain", "end to\nend", "first\ntoken", "same as\nits plain", "same as\nour plain"]
+    names = [
+        "× its\nplain",
+        "end to\nend",
+        "first\ntoken",
+        "prompt\ntok/s",
+        "same as\nits plain",
+        "same as\nour plain",
+    ]
     rows = (
         [
             times(figures["speedup"]["overall"]),
             f"{figures['end_to_end_tokens_per_second']:.1f}",
             f"{figures['time_to_first_token_ms']:.0f} ms",
+            f"{figures['prefill_tokens_per_second']:.0f}",
             _verdict(figures["identical_to_plain"], count),
             _verdict(figures["identical_to_ours"], count),
         ]
@@ -200,6 +221,8 @@ def _against(name: str, other: Mapping[str, Any], count: int) -> RenderableType:
     title += f" ({other['pair']['target']['format'] or 'format unknown'})"
     if other["speed_ratio"] is not None:
         title += f": auto is {times(other['speed_ratio'])} as fast as its {other['best_mode']}"
+    if other["prefill_ratio"] is not None:
+        title += f", and reads prompts {times(other['prefill_ratio'])} as fast"
     return _rated(title, other["modes"], names, rows)
 
 

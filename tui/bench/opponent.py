@@ -16,7 +16,6 @@ from specdec_onnx.models.system import cache_folder
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.runtime.text.prompt import prompt_tokens
 from specdec_onnx.tui.bench.figures import identical, summarize
 from specdec_onnx.tui.bench.machine import describe_pair, physical_cores
 from specdec_onnx.tui.bench.prompts import Prompt
@@ -121,7 +120,7 @@ class Opponent:
 
     def answer(self, engine: Engine, mode: str, raw: bool, prompt: Prompt, most: int) -> Run:
         """Let the program answer the prompt's first turn greedily; it gets the engine's token ids."""
-        tokens = prompt_tokens(engine.pair.target, prompt.turns[0], raw=raw)
+        tokens = prompt.tokens(engine.pair.target, raw=raw)
         room = min(len(tokens) + most, engine.context)
         reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": room})
         self.peak_memory_bytes = reply.pop("peak_memory_bytes", None)
@@ -152,7 +151,10 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
         modes[mode]["settings"] = opponent.modes[mode]
         modes[mode]["identical_to_ours"] = same if opponent.models.same_weights else None
     best = max(modes, key=lambda mode: modes[mode]["decode_tokens_per_second"])
-    whole = max(mode["end_to_end_tokens_per_second"] for mode in modes.values())
+    whole, reading = (
+        max(mode[rate] for mode in modes.values())
+        for rate in ("end_to_end_tokens_per_second", "prefill_tokens_per_second")
+    )
     return {
         "version": opponent.version,
         "threads": opponent.threads,
@@ -161,6 +163,7 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
         "best_mode": best,
         "speed_ratio": _ratio(ours["decode_tokens_per_second"], modes[best]["decode_tokens_per_second"]),
         "end_to_end_ratio": _ratio(ours["end_to_end_tokens_per_second"], whole),
+        "prefill_ratio": _ratio(ours["prefill_tokens_per_second"], reading),
         "peak_memory_bytes": opponent.peak_memory_bytes,
     }
 

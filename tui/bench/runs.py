@@ -48,16 +48,22 @@ def answer(
     raw: bool = False,
     keep_caches: bool = False,
     on_text: Callable[[str], object] = lambda text: None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Run:
-    """Stream the answers of one of the engine's modes; unless it is to `keep_caches`, they are emptied before."""
+    """Stream the answers of one of the engine's modes; unless it is to `keep_caches`, they are emptied before.
+
+    `on_progress` is told (done, total), in tokens, while a prompt is read.
+    """
     if not keep_caches:
         engine.forget()
     options: dict[str, Any] = {"parameters": replace(parameters, max_new_tokens=most), "mode": mode}
+    options |= {"on_progress": on_progress} if on_progress else {}
     chat = engine.chat() if len(prompt.turns) > 1 else None
     tokens: list[int] = []
     turns: list[Statistics] = []
     for text in prompt.turns:
-        for step in chat.send(text, **options) if chat else engine.stream(text, raw=raw, **options):
+        said = prompt.tokens(engine.pair.target, raw=raw) if prompt.before else text
+        for step in chat.send(text, **options) if chat else engine.stream(said, raw=raw, **options):
             tokens += step.tokens
             on_text(step.text)
         turns.append(engine.last.statistics)
