@@ -4,8 +4,9 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
@@ -26,6 +27,7 @@ from specdec_onnx.tui.bench.runs import (
     WARM_UP_TOKENS,
     Contestant,
     Round,
+    Run,
     Slot,
     alternating,
     answer,
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     engines = _engines(args)
     if args.long:
         _check_context(engines[""], args, prompts, settings.max_new_tokens)
-    isolated = args.isolated or args.against or len(prompts) == 1
+    isolated = args.isolated or args.long or args.against or len(prompts) == 1
     benchmark = Benchmark(
         engines=engines,
         prompts=prompts,
@@ -65,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raw=args.raw,
         repeat=args.repeat,
         order_seed=None if isolated else args.order_seed,
+        read_once=args.long and not args.isolated,
     )
     forward_cost = {name: forward_cost_ms(engine) for name, engine in engines.items()}
     with closing(opponent.start(engines[""], args)) if args.against else nullcontext() as program:
@@ -146,7 +149,8 @@ class Benchmark:
 
     With an `order_seed`, prompts are shuffled and caches kept between answers, as in use; with None, prompts keep their
     order and the caches are emptied before every answer. All `engines` run the same modes: the first one's name is "",
-    the others have the names of their kernels.
+    the others have the names of their kernels. With `read_once` (and no seed), repeats of a prompt follow each other, and
+    every contestant answers all but its first from its cache.
     """
 
     engines: Mapping[str, Engine]
@@ -156,6 +160,7 @@ class Benchmark:
     raw: bool = False
     repeat: int = 1
     order_seed: int | None = None
+    read_once: bool = False
 
     def rounds(self, program: Opponent | None = None) -> list[Round]:
         """Measure all prompts, or those before a Ctrl-C; KeyboardInterrupt if there are none."""
@@ -166,7 +171,7 @@ class Benchmark:
         try:
             with line as progress:
                 for contestant in contestants.values():  # the first passes allocate
-                    contestant(shortest, WARM_UP_TOKENS)
+                    contestant(shortest, WARM_UP_TOKENS, False)
                 for engine in self.engines.values():
                     engine.forget()
                 self._measure(contestants, rounds, progress)
@@ -184,16 +189,16 @@ class Benchmark:
         for done, (prompt, number) in enumerate(self._slots(len(names))):
             name, what = names[number], f"answering: {self.prompts[prompt].category}, {names[number]}"
             progress(what, done, answers)
-            run = contestants[name](self.prompts[prompt], self.parameters.max_new_tokens)
-            rounds[prompt][name].append(run)
+            again = self.read_once and bool(rounds[prompt][name])
+            run = contestants[name](self.prompts[prompt], self.parameters.max_new_tokens, again)
+            rounds[prompt][name].append(replace(run, again=again))
             progress(what, done + 1, answers)
 
     def _contestants(self, program: Opponent | None, line: ProgressLine) -> dict[str, Contestant]:
-        keep = self.order_seed is not None
-        settings: dict[str, Any] = {"parameters": self.parameters, "raw": self.raw, "keep_caches": keep}
+        settings: dict[str, Any] = {"parameters": self.parameters, "raw": self.raw}
         settings["on_progress"] = partial(_show_reading, line) if sys.stderr.isatty() else None
         contestants: dict[str, Contestant] = {
-            mode_name(mode, name): partial(answer, engine, mode, **settings)
+            mode_name(mode, name): partial(self._answer, engine, mode, settings)
             for mode in self.modes
             for name, engine in self.engines.items()
         }
@@ -202,15 +207,36 @@ class Benchmark:
                 contestants[program.named(mode)] = partial(program.answer, self.engines[""], mode, self.raw)
         return contestants
 
+    def _answer(
+        self,
+        engine: Engine,
+        mode: str,
+        settings: Mapping[str, Any],
+        prompt: Prompt,
+        most: int,
+        again: bool,
+    ) -> Run:
+        keep = again or self.order_seed is not None
+        return answer(engine, mode, prompt, most, keep_caches=keep, **settings)
+
     def _orders(self) -> list[list[int]]:
         return orders(len(self.prompts), self.repeat, self.order_seed)
 
     def _slots(self, contestants: int) -> Iterator[Slot]:
+        if self.read_once:
+            for prompt, repeat in product(range(len(self.prompts)), range(self.repeat)):
+                yield from in_turn([prompt], contestants, repeat)
+            return
         for repeat, order in enumerate(self._orders()):
             if self.order_seed is None:
                 yield from in_turn(order, contestants, repeat)
             else:
                 yield from alternating(order, contestants)
+
+    def _caches(self) -> str:
+        if self.read_once:
+            return "kept for repeats"
+        return "emptied" if self.order_seed is None else "carried"
 
     def figures(
         self, rounds: Sequence[Round], forward_cost: Mapping[str, Mapping[str, float]], watch: Watch
@@ -242,7 +268,7 @@ class Benchmark:
                 "temperature": parameters.temperature,
                 "seed": parameters.seed,
                 "repeat": self.repeat,
-                "caches": "emptied" if self.order_seed is None else "carried",
+                "caches": self._caches(),
                 "order_seed": self.order_seed,
                 "order": self._orders(),
             },

@@ -118,11 +118,14 @@ class Opponent:
         """What the figures of `mode` are listed under: `ort-genai ngram` and so on."""
         return f"{self.program.name} {mode}"
 
-    def answer(self, engine: Engine, mode: str, raw: bool, prompt: Prompt, most: int) -> Run:
-        """Let the program answer the prompt's first turn greedily; it gets the engine's token ids."""
+    def answer(self, engine: Engine, mode: str, raw: bool, prompt: Prompt, most: int, again: bool) -> Run:
+        """Let the program answer the prompt's first turn greedily; it gets the engine's token ids.
+
+        If it is asked `again`, it may keep what it has in its cache.
+        """
         tokens = prompt.tokens(engine.pair.target, raw=raw)
         room = min(len(tokens) + most, engine.context)
-        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": room})
+        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": room, "again": again})
         self.peak_memory_bytes = reply.pop("peak_memory_bytes", None)
         answer = tuple(reply.pop("tokens"))
         counts = {"prompt_tokens": len(tokens), "new_tokens": len(answer)} | reply
@@ -189,7 +192,8 @@ def _genai_models(engine: Engine, args: argparse.Namespace) -> Models:
         if problems := misfits(engine.pair.target, pair.target):
             why, fix = "; ".join(problems), "give an export of the same model"
             raise SpecdecError(f"{args.against_pair} is another model", why, fix)
-    request = {"target": str(require_config(pair.target.path)), "pair": _composite(pair)}
+    request: dict[str, Any] = {"target": str(require_config(pair.target.path)), "pair": _composite(pair)}
+    request["keep"] = args.long and args.repeat > 1 and not args.isolated
     return Models(request, describe_pair(pair), pair.target.graph.samefile(engine.pair.target.graph))
 
 

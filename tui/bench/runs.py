@@ -17,11 +17,12 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One prompt answered by one contestant; statistics of each turn."""
+    """One prompt answered by one contestant; statistics of each turn. `again`: the prompt was still in its cache."""
 
     category: str
     tokens: tuple[int, ...]
     turns: tuple[Statistics, ...]
+    again: bool = False
 
     @property
     def seconds_per_token(self) -> float:
@@ -29,8 +30,8 @@ class Run:
         return sum(turn.decode_seconds for turn in self.turns) / max(1, len(self.tokens))
 
 
-Contestant = Callable[[Prompt, int], Run]
-"""One way to answer every turn of a prompt, with at most so many tokens a turn."""
+Contestant = Callable[[Prompt, int, bool], Run]
+"""One way to answer every turn of a prompt, with at most so many tokens a turn, from its cache if it is asked again."""
 
 
 def mode_name(mode: str, kernels: str = "") -> str:

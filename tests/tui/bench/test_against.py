@@ -71,6 +71,16 @@ def bench(*options: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("fake")
+def test_a_long_prompt_is_read_once_and_its_repeats_are_counted_one_by_one(
+    engine: ScriptedEngine,
+) -> None:
+    reports = [bench("--long", "--repeat", repeat) for repeat in ("1", "3")]
+    once, thrice = (figures["against"]["ort-genai"]["modes"]["ngram"] for figures in reports)
+    for name in ("tokens_per_round", "acceptance_rate", "new_tokens", "identical_to_plain"):
+        assert once[name] == thrice[name] != 0
+
+
+@pytest.mark.usefixtures("fake")
 def test_the_report_holds_the_other_programs_figures(
     engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,7 +98,7 @@ def test_the_engine_and_the_other_program_read_the_same_tokens(
     reply = {"tokens": [1], "prefill_seconds": 1.0, "decode_seconds": 1.0}
     monkeypatch.setattr(Opponent, "_exchange", lambda self, message: told.append(message) or dict(reply))
     prompt = long_prompts()[-1]
-    Opponent.__new__(Opponent).answer(engine, "plain", False, prompt, 4)
+    Opponent.__new__(Opponent).answer(engine, "plain", False, prompt, 4, False)
     answer(engine, "plain", prompt, 4, parameters=Parameters())
     assert engine.calls[-1].prompt == told[0]["tokens"] == prompt.tokens(engine.pair.target)
 
@@ -151,3 +151,25 @@ def test_a_long_reading_is_shown_in_a_terminal_while_it_lasts(
     engine.read_prompt = lambda on_progress: on_progress(1024, 4096)
     assert main(["bench", "pair", "--long", "--limit", "2", "--modes", "plain"]) == 0
     assert "25 %  of a prompt of 4096 tokens read" in capsys.readouterr().err
+
+
+def test_caches_are_emptied_before_the_first_answer_to_a_prompt_only(engine: ScriptedEngine) -> None:
+    def read(on_progress: Any) -> None:
+        anew = engine.forgotten[-1] == len(engine.calls) - 1
+        engine.last.statistics.first_token_seconds = 2.0 if anew else 0.1
+
+    engine.read_prompt = read
+    options = ["--limit", "2", "--repeat", "3", "--modes", "plain,auto", "--json", "o.json"]
+    assert main(["bench", "pair", "--long", *options]) == 0
+    assert engine.forgotten == [0, 0, 1, 2, 2, 3, 8, 9]  # costs, two warm-ups, all; two modes on two prompts
+    figures = json.loads(Path("o.json").read_text())
+    assert figures["modes"]["plain"]["time_to_first_token_ms"] == 2000.0
+    assert figures["modes"]["plain"]["new_tokens"] == 16
+    assert figures["settings"]["caches"] == "kept for repeats"
+
+
+def test_isolated_repeats_read_the_prompt_again(engine: ScriptedEngine) -> None:
+    options = ["--limit", "1", "--repeat", "2", "--modes", "plain", "--isolated", "--json", "o.json"]
+    assert main(["bench", "pair", "--long", *options]) == 0
+    assert engine.forgotten == [0, 0, 1, 1, 2]
+    assert json.loads(Path("o.json").read_text())["settings"]["caches"] == "emptied"
