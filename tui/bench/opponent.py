@@ -148,9 +148,11 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
     names = {mode: opponent.named(mode) for mode in opponent.modes}
     summaries = summarize(rounds, names.values(), comparable=True)
     modes: dict[str, Any] = {}
+    plain = names["plain"]
     for mode, name in names.items():
         same = sum(identical(round_, name, "plain") for round_ in rounds)
         modes[mode] = {key: value for key, value in summaries[name].items() if key not in UNKNOWN}
+        modes[mode]["identical_to_plain"] = sum(_as_its_plain(round_, name, plain) for round_ in rounds)
         modes[mode]["settings"] = opponent.modes[mode]
         modes[mode]["identical_to_ours"] = same if opponent.models.same_weights else None
     best = max(modes, key=lambda mode: modes[mode]["decode_tokens_per_second"])
@@ -169,6 +171,16 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
         "prefill_ratio": _ratio(ours["prefill_tokens_per_second"], reading),
         "peak_memory_bytes": opponent.peak_memory_bytes,
     }
+
+
+def _as_its_plain(round_: Round, name: str, plain: str) -> bool:
+    """Whether its answers are those of its plain decoding; those from the cache may differ from the first ones."""
+    return all(
+        identical(
+            {each: [run for run in runs if run.again is again] for each, runs in round_.items()}, name, plain
+        )
+        for again in {run.again for run in round_[plain]}
+    )
 
 
 def _ratio(ours: float, theirs: float) -> float | None:
