@@ -1,7 +1,8 @@
 """Stands in for llama-server where it isn't installed: the options and the part of its HTTP protocol that are documented.
 
-The model's file is JSON: `answer` are the tokens of every answer, `speculative_answer` those of speculative modes; `die`
-ends the process in the middle of an answer, `hang` keeps the models loading. Each start is written down in `starts`.
+The model's file is JSON: `answer` are the tokens of every answer, `speculative_answer` those of speculative modes; `caches` says
+whether prompts may come from the cache; `die`
+ends the process in the middle of an answer, `hang` keeps the models loading. Each start is written down in `starts`, each prompt in `asked`.
 """
 
 import json
@@ -41,6 +42,7 @@ def serve() -> None:
         sys.exit(1)
     with (model.parent / "starts").open("a") as starts:
         print(json.dumps({"pid": os.getpid(), "options": options}), file=starts)
+    Handler.folder = model.parent
     if Handler.content.get("hang"):
         time.sleep(60)
     Handler.speculates = "--spec-type" in options
@@ -49,6 +51,7 @@ def serve() -> None:
 
 class Handler(BaseHTTPRequestHandler):
     content: dict[str, Any]
+    folder: Path
     speculates: bool
 
     def do_GET(self) -> None:
@@ -62,8 +65,15 @@ class Handler(BaseHTTPRequestHandler):
             self._complete(request)
 
     def _complete(self, request: dict[str, Any]) -> None:
-        assert request["temperature"] == 0 and request["cache_prompt"] is False and request["stream"]
+        assert (
+            request["temperature"] == 0
+            and request["cache_prompt"] in self.content.get("caches", [False])
+            and request["stream"]
+        )
         assert all(isinstance(token, int) for token in request["prompt"])
+        asked = {"cached": request["cache_prompt"], "tokens": request["prompt"]}
+        with (self.folder / "asked").open("a") as file:
+            print(json.dumps(asked), file=file)
         kind = "speculative_answer" if self.speculates and "speculative_answer" in self.content else "answer"
         answer = self.content[kind][: request["n_predict"]]
         parts = [{"content": "x", "tokens": [token], "stop": False} for token in answer]

@@ -22,8 +22,8 @@ def summarize(
     """The figures of each contestant in `names`, the first of which is the plain one.
 
     Rates are total tokens over total seconds; ratios are against plain on the same prompts. Of several repeats the
-    median counts, and `spread` holds the lowest and the highest. If equal answers are not to be expected
-    (`comparable` is False), `identical_to_plain` is None.
+    median counts, and `spread` holds the lowest and the highest; repeats from the cache count for decoding only. If equal
+    answers are not to be expected (`comparable` is False), `identical_to_plain` is None.
     """
     names = list(names)
     return {name: _summary(rounds, name, names[0], comparable) for name in names}
@@ -44,19 +44,25 @@ def kernel_ratios(
     }
 
 
-SECONDS = ("decode_seconds", "prefill_seconds", "draft_seconds", "verify_seconds", "host_seconds")
+SECONDS = ("decode_seconds", "draft_seconds", "verify_seconds", "host_seconds")
 
 
 def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -> dict[str, Any]:
     repeats = _repeats(rounds, name)
     totals = list(map(_total, repeats))
+    read = [runs for runs in repeats if not runs[0].again]
+    readings = list(map(_total, read))
     rates = {
         "decode_tokens_per_second": [whole.decode_tokens_per_second for whole in totals],
         "end_to_end_tokens_per_second": [
-            _ratio(whole.new_tokens, whole.prefill_seconds + whole.decode_seconds) for whole in totals
+            _ratio(whole.new_tokens, whole.prefill_seconds + whole.decode_seconds) for whole in readings
+        ],
+        "prefill_tokens_per_second": [
+            _ratio(whole.prompt_tokens - whole.cached_prompt_tokens, whole.prefill_seconds)
+            for whole in readings
         ],
         "time_to_first_token_ms": [
-            median(run.turns[0].time_to_first_token_ms for run in runs) for runs in repeats
+            median(run.turns[0].time_to_first_token_ms for run in runs) for runs in read
         ],
     }
     speedups = _speedups(rounds, name, plain)
@@ -81,6 +87,7 @@ def _summary(rounds: Sequence[Round], name: str, plain: str, comparable: bool) -
         "spread": spread if len(repeats) > 1 else None,
         "new_tokens": int(median(whole.new_tokens for whole in totals)),
         **{part: round(median(getattr(whole, part) for whole in totals), 4) for part in SECONDS},
+        "prefill_seconds": round(median(whole.prefill_seconds for whole in readings), 4),
     }
 
 
@@ -169,7 +176,15 @@ def node_counts(counts: Mapping[str, int]) -> str:
 
 def _modes(report: Mapping[str, Any]) -> RenderableType:
     count, modes = report["prompts"], report["modes"]
-    names = ["× plain", "end to\nend", "tok/\nround", "accepted", "first\ntoken", "identical"]
+    names = [
+        "× plain",
+        "end to\nend",
+        "tok/\nround",
+        "accepted",
+        "first\ntoken",
+        "prompt\ntok/s",
+        "identical",
+    ]
     rows = (
         [
             times(figures["speedup"]["overall"]),
@@ -177,6 +192,7 @@ def _modes(report: Mapping[str, Any]) -> RenderableType:
             f"{figures['tokens_per_round']:.2f}",
             percent(figures["acceptance_rate"]) if figures["acceptance_rate"] else "–",
             f"{figures['time_to_first_token_ms']:.0f} ms",
+            f"{figures['prefill_tokens_per_second']:.0f}",
             _verdict(figures["identical_to_plain"], count),
         ]
         for figures in modes.values()
@@ -185,12 +201,20 @@ def _modes(report: Mapping[str, Any]) -> RenderableType:
 
 
 def _against(name: str, other: Mapping[str, Any], count: int) -> RenderableType:
-    names = ["× its\nplain", "end to\nend", "first\ntoken", "same as\nits plain", "same as\nour plain"]
+    names = [
+        "× its\nplain",
+        "end to\nend",
+        "first\ntoken",
+        "prompt\ntok/s",
+        "same as\nits plain",
+        "same as\nour plain",
+    ]
     rows = (
         [
             times(figures["speedup"]["overall"]),
             f"{figures['end_to_end_tokens_per_second']:.1f}",
             f"{figures['time_to_first_token_ms']:.0f} ms",
+            f"{figures['prefill_tokens_per_second']:.0f}",
             _verdict(figures["identical_to_plain"], count),
             _verdict(figures["identical_to_ours"], count),
         ]
@@ -200,6 +224,8 @@ def _against(name: str, other: Mapping[str, Any], count: int) -> RenderableType:
     title += f" ({other['pair']['target']['format'] or 'format unknown'})"
     if other["speed_ratio"] is not None:
         title += f": auto is {times(other['speed_ratio'])} as fast as its {other['best_mode']}"
+    if other["prefill_ratio"] is not None:
+        title += f", and reads prompts {times(other['prefill_ratio'])} as fast"
     return _rated(title, other["modes"], names, rows)
 
 
@@ -256,7 +282,9 @@ def _time_split(modes: Mapping[str, Any]) -> RenderableType:
 def _notes(report: Mapping[str, Any]) -> list[Text]:
     settings, peak = report["settings"], report["peak_memory_bytes"]
     caches = "caches emptied before every answer"
-    if settings["caches"] != "emptied":
+    if settings["caches"] == "kept for repeats":
+        caches = "every program reads a prompt once, and answers its repeats from its cache"
+    elif settings["caches"] == "carried":
         caches = (
             f"prompts in shuffled order (--order-seed {settings['order_seed']}), caches kept between them"
         )

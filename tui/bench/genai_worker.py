@@ -42,9 +42,15 @@ def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
         models[True] = _load(request["pair"], ["decoder", "draft"], request["threads"])
     modes = {mode: settings for mode, settings in SETTINGS.items() if needs_draft(mode) in models}
     say(channel, {"version": og.__version__, "modes": modes})
+    generators: dict[str, Any] = {}
     for prompt in messages:
-        model = models[needs_draft(prompt["mode"])]
-        run = _answer(model, prompt["mode"], prompt["tokens"], prompt["max_length"])
+        mode, tokens = prompt["mode"], prompt["tokens"]
+        if not prompt["again"]:
+            if not request["keep"]:
+                generators.clear()  # frees the cache
+            generators.pop(mode, None)
+            generators[mode] = _generator(models[needs_draft(mode)], mode, prompt["max_length"])
+        run = _answer(generators[mode], tokens, again=prompt["again"])
         say(channel, run | {"peak_memory_bytes": peak_memory()})
 
 
@@ -58,35 +64,45 @@ def _load(folder: str, roles: Sequence[str], threads: int) -> Any:
     return og.Model(config)
 
 
-def _answer(model: Any, mode: str, tokens: Sequence[int], max_length: int) -> dict[str, Any]:
-    """One greedy answer: its tokens, its times, and what speculation did."""
+def _generator(model: Any, mode: str, max_length: int) -> Any:
     import onnxruntime_genai as og
 
     parameters = og.GeneratorParams(model)
     parameters.set_search_options(max_length=max_length, do_sample=False)
     parameters.set_speculative_options(**SETTINGS[mode])
-    generator = og.Generator(model, parameters)
+    return og.Generator(model, parameters)
+
+
+def _answer(generator: Any, tokens: Sequence[int], *, again: bool) -> dict[str, Any]:
+    """One greedy answer: its tokens, its times, and what speculation did; `again` goes back to the prompt's end."""
+    before = _counts(generator) if again else {}
     start = time.perf_counter()
-    generator.append_tokens(list(tokens))
+    if again:
+        generator.rewind_to(len(tokens) - 1)
+    generator.append_tokens(list(tokens[-1:] if again else tokens))
     prefilled = first = time.perf_counter()
     while not generator.is_done():
         generator.generate_next_token()
         first = time.perf_counter() if first == prefilled else first
     end = time.perf_counter()
     answer = [int(token) for token in generator.get_sequence(0)[len(tokens) :]]
+    counts = {name: count - before.get(name, 0) for name, count in _counts(generator).items()}
     return {
         "tokens": answer,
         "prefill_seconds": prefilled - start,
         "first_token_seconds": first - start,
         "decode_seconds": end - prefilled,
-        **_counts(generator.get_speculative_stats(), len(answer)),
+        **counts,
+        "rounds": counts["rounds"] or len(answer),
     }
 
 
-def _counts(stats: Mapping[str, Any], answered: int) -> dict[str, int]:
+def _counts(generator: Any) -> dict[str, int]:
+    """What speculation has done since the generator was made; no rounds if it doesn't count them."""
+    stats = generator.get_speculative_stats()
     passes = int(stats["target_forward_passes"]) + int(stats["standard_fallback_steps"])
     return {
-        "rounds": passes or answered,
+        "rounds": passes,
         "drafted": int(stats["draft_tokens_proposed"]),
         "accepted": int(stats["draft_tokens_accepted"]),
     }

@@ -46,7 +46,7 @@ def _serve(messages: Iterator[Mapping[str, Any]], channel: TextIO) -> None:
         while True:
             prompt = prompts.get()
             most = prompt["max_length"] - len(prompt["tokens"])
-            say(channel, servers.running(prompt["mode"]).answer(prompt["tokens"], most))
+            say(channel, servers.running(prompt["mode"]).answer(prompt["tokens"], most, prompt["again"]))
     finally:
         servers.close()
 
@@ -178,8 +178,8 @@ class Server:
         if self._drafts and refused:  # it would go on without the draft
             raise RuntimeError(refused)
 
-    def answer(self, tokens: Sequence[int], most: int) -> dict[str, Any]:
-        """One greedy answer: its tokens, its times, and what speculation did.
+    def answer(self, tokens: Sequence[int], most: int, again: bool) -> dict[str, Any]:
+        """One greedy answer: its tokens, its times, and what speculation did; `again` with what is in its cache.
 
         The prompt's and the answer's time are the server's own figures, the first token's is when it came here.
         """
@@ -187,7 +187,7 @@ class Server:
             "prompt": list(tokens),
             "n_predict": most,
             "temperature": 0,
-            "cache_prompt": False,
+            "cache_prompt": again,
             "return_tokens": True,
             "stream": True,
         }

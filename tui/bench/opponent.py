@@ -16,7 +16,6 @@ from specdec_onnx.models.system import cache_folder
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.runtime.generate import Statistics
 from specdec_onnx.runtime.sampling.parameters import Parameters
-from specdec_onnx.runtime.text.prompt import prompt_tokens
 from specdec_onnx.tui.bench.figures import identical, summarize
 from specdec_onnx.tui.bench.machine import describe_pair, physical_cores
 from specdec_onnx.tui.bench.prompts import Prompt
@@ -119,11 +118,14 @@ class Opponent:
         """What the figures of `mode` are listed under: `ort-genai ngram` and so on."""
         return f"{self.program.name} {mode}"
 
-    def answer(self, engine: Engine, mode: str, raw: bool, prompt: Prompt, most: int) -> Run:
-        """Let the program answer the prompt's first turn greedily; it gets the engine's token ids."""
-        tokens = prompt_tokens(engine.pair.target, prompt.turns[0], raw=raw)
+    def answer(self, engine: Engine, mode: str, raw: bool, prompt: Prompt, most: int, again: bool) -> Run:
+        """Let the program answer the prompt's first turn greedily; it gets the engine's token ids.
+
+        If it is asked `again`, it may keep what it has in its cache.
+        """
+        tokens = prompt.tokens(engine.pair.target, raw=raw)
         room = min(len(tokens) + most, engine.context)
-        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": room})
+        reply = self._exchange({"mode": mode, "tokens": tokens, "max_length": room, "again": again})
         self.peak_memory_bytes = reply.pop("peak_memory_bytes", None)
         answer = tuple(reply.pop("tokens"))
         counts = {"prompt_tokens": len(tokens), "new_tokens": len(answer)} | reply
@@ -146,13 +148,18 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
     names = {mode: opponent.named(mode) for mode in opponent.modes}
     summaries = summarize(rounds, names.values(), comparable=True)
     modes: dict[str, Any] = {}
+    plain = names["plain"]
     for mode, name in names.items():
         same = sum(identical(round_, name, "plain") for round_ in rounds)
         modes[mode] = {key: value for key, value in summaries[name].items() if key not in UNKNOWN}
+        modes[mode]["identical_to_plain"] = sum(_as_its_plain(round_, name, plain) for round_ in rounds)
         modes[mode]["settings"] = opponent.modes[mode]
         modes[mode]["identical_to_ours"] = same if opponent.models.same_weights else None
     best = max(modes, key=lambda mode: modes[mode]["decode_tokens_per_second"])
-    whole = max(mode["end_to_end_tokens_per_second"] for mode in modes.values())
+    whole, reading = (
+        max(mode[rate] for mode in modes.values())
+        for rate in ("end_to_end_tokens_per_second", "prefill_tokens_per_second")
+    )
     return {
         "version": opponent.version,
         "threads": opponent.threads,
@@ -161,8 +168,19 @@ def figures(opponent: Opponent, rounds: Sequence[Round], ours: Mapping[str, Any]
         "best_mode": best,
         "speed_ratio": _ratio(ours["decode_tokens_per_second"], modes[best]["decode_tokens_per_second"]),
         "end_to_end_ratio": _ratio(ours["end_to_end_tokens_per_second"], whole),
+        "prefill_ratio": _ratio(ours["prefill_tokens_per_second"], reading),
         "peak_memory_bytes": opponent.peak_memory_bytes,
     }
+
+
+def _as_its_plain(round_: Round, name: str, plain: str) -> bool:
+    """Whether its answers are those of its plain decoding; those from the cache may differ from the first ones."""
+    return all(
+        identical(
+            {each: [run for run in runs if run.again is again] for each, runs in round_.items()}, name, plain
+        )
+        for again in {run.again for run in round_[plain]}
+    )
 
 
 def _ratio(ours: float, theirs: float) -> float | None:
@@ -186,7 +204,8 @@ def _genai_models(engine: Engine, args: argparse.Namespace) -> Models:
         if problems := misfits(engine.pair.target, pair.target):
             why, fix = "; ".join(problems), "give an export of the same model"
             raise SpecdecError(f"{args.against_pair} is another model", why, fix)
-    request = {"target": str(require_config(pair.target.path)), "pair": _composite(pair)}
+    request: dict[str, Any] = {"target": str(require_config(pair.target.path)), "pair": _composite(pair)}
+    request["keep"] = args.long and args.repeat > 1 and not args.isolated
     return Models(request, describe_pair(pair), pair.target.graph.samefile(engine.pair.target.graph))
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec_onnx.models.errors import SpecdecError
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.runtime.text.prompt import chat_prompt, encode, prompt_tokens
 from specdec_onnx.tui.cli.streams import read_input
 
 STDIN = Path("-")
@@ -19,10 +21,26 @@ FORMATS = '{"category", "prompt"}, Spec-Bench {"category", "turns"} or HumanEval
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One conversation to measure: the user's turns, the model answers each."""
+    """One conversation to measure: the user's turns, the model answers each.
+
+    What was said `before`, as (role, text), is read with the first turn.
+    """
 
     category: str
     turns: tuple[str, ...]
+    before: tuple[tuple[str, str], ...] = ()
+
+    def length(self) -> int:
+        """Characters of all texts."""
+        return sum(map(len, self.turns)) + sum(len(text) for _, text in self.before)
+
+    def tokens(self, model: ModelFolder, *, raw: bool = False) -> list[int]:
+        """The token ids that `model` reads for the first turn."""
+        if raw or model.chat_template is None:
+            texts = [*(text for _, text in self.before), self.turns[0]]
+            return prompt_tokens(model, "\n\n".join(texts), raw=raw)
+        said = [*self.before, ("user", self.turns[0])]
+        return encode(model, chat_prompt(model, [{"role": role, "content": text} for role, text in said]))
 
 
 def read_prompts(path: Path, *, limit: int | None = None, all_turns: bool = False) -> list[Prompt]:

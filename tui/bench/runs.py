@@ -17,11 +17,12 @@ WARM_UP_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One prompt answered by one contestant; statistics of each turn."""
+    """One prompt answered by one contestant; statistics of each turn. `again`: the prompt was still in its cache."""
 
     category: str
     tokens: tuple[int, ...]
     turns: tuple[Statistics, ...]
+    again: bool = False
 
     @property
     def seconds_per_token(self) -> float:
@@ -29,8 +30,8 @@ class Run:
         return sum(turn.decode_seconds for turn in self.turns) / max(1, len(self.tokens))
 
 
-Contestant = Callable[[Prompt, int], Run]
-"""One way to answer every turn of a prompt, with at most so many tokens a turn."""
+Contestant = Callable[[Prompt, int, bool], Run]
+"""One way to answer every turn of a prompt, with at most so many tokens a turn, from its cache if it is asked again."""
 
 
 def mode_name(mode: str, kernels: str = "") -> str:
@@ -48,16 +49,22 @@ def answer(
     raw: bool = False,
     keep_caches: bool = False,
     on_text: Callable[[str], object] = lambda text: None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Run:
-    """Stream the answers of one of the engine's modes; unless it is to `keep_caches`, they are emptied before."""
+    """Stream the answers of one of the engine's modes; unless it is to `keep_caches`, they are emptied before.
+
+    `on_progress` is told (done, total), in tokens, while a prompt is read.
+    """
     if not keep_caches:
         engine.forget()
     options: dict[str, Any] = {"parameters": replace(parameters, max_new_tokens=most), "mode": mode}
+    options |= {"on_progress": on_progress} if on_progress else {}
     chat = engine.chat() if len(prompt.turns) > 1 else None
     tokens: list[int] = []
     turns: list[Statistics] = []
     for text in prompt.turns:
-        for step in chat.send(text, **options) if chat else engine.stream(text, raw=raw, **options):
+        said = prompt.tokens(engine.pair.target, raw=raw) if prompt.before else text
+        for step in chat.send(text, **options) if chat else engine.stream(said, raw=raw, **options):
             tokens += step.tokens
             on_text(step.text)
         turns.append(engine.last.statistics)

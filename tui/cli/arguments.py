@@ -102,6 +102,11 @@ def bench_arguments(parser: argparse.ArgumentParser) -> None:
         help='JSON lines, also gzipped, or - for stdin: {"category", "prompt"}, Spec-Bench\'s {"category", "turns"} '
         'or HumanEval\'s {"task_id", "prompt"} (default: 27 built-in prompts in nine categories; --limit 9 takes one of each)',
     )
+    about = (
+        "six other built-in prompts, of 2,000 to 6,000 tokens: files to edit, logs to summarize, chats (--limit 3 takes "
+        "one of each); every program reads each once, and its repeats follow from its cache, unless --isolated"
+    )
+    _add_switch(parser, "--long", about)
     _add_number(parser, "--limit", "only the first N prompts")
     _add_switch(parser, "--all-turns", "answer every turn of a conversation, not only the first")
     _add_switch(parser, "--raw", "give prompts to the model without the chat template")

@@ -51,13 +51,17 @@ class Generator:
         self.model, self.parameters = model, parameters
         self.answer = model.content.get(kind, model.content["answer"])
         self.tokens: list[int] = []
-        self.written = 0
+        self.written, self.answers = 0, 1
 
     def append_tokens(self, tokens: list[int]) -> None:
-        self.tokens = list(tokens)
+        self.tokens += tokens
         if "die" in self.model.content:
             print(self.model.content["die"], file=sys.stderr, flush=True)
             os._exit(9)
+
+    def rewind_to(self, length: int) -> None:
+        del self.tokens[length:]
+        self.written, self.answers = 0, self.answers + 1
 
     def is_done(self) -> bool:
         full = len(self.tokens) >= self.parameters.search["max_length"]
@@ -71,7 +75,7 @@ class Generator:
         return self.tokens
 
     def get_speculative_stats(self) -> dict[str, int]:
-        speculates = bool(self.parameters.speculative)
+        speculates = self.answers * bool(self.parameters.speculative)
         return {
             "target_forward_passes": 2 * speculates,
             "standard_fallback_steps": 0,

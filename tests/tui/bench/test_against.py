@@ -13,7 +13,8 @@ from support.scripted_engine import ANSWER, ScriptedEngine
 from support.tiny import export_tiny, export_tiny_pair
 
 from specdec_onnx.models.errors import SpecdecError
-from specdec_onnx.tui.bench.opponent import require_config
+from specdec_onnx.tui.bench.opponent import _as_its_plain, require_config
+from specdec_onnx.tui.bench.runs import Run
 from specdec_onnx.tui.cli.main import main
 
 FAKE = str(Path(__file__).parents[2] / "support" / "fake_genai")
@@ -68,6 +69,26 @@ def bench(*options: str) -> dict[str, Any]:
     )
     figures: dict[str, Any] = json.loads(Path("o.json").read_text())
     return figures
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_long_prompt_is_read_once_and_its_repeats_are_counted_one_by_one(
+    engine: ScriptedEngine,
+) -> None:
+    reports = [bench("--long", "--repeat", repeat) for repeat in ("1", "3")]
+    once, thrice = (figures["against"]["ort-genai"]["modes"]["ngram"] for figures in reports)
+    for name in ("tokens_per_round", "acceptance_rate", "new_tokens", "identical_to_plain"):
+        assert once[name] == thrice[name] != 0
+
+
+def test_answers_from_its_cache_are_compared_with_plain_ones_from_its_cache() -> None:
+    first, later, other = (
+        Run("a", (1, 2), ()),
+        Run("a", (1, 3), (), again=True),
+        Run("a", (1, 4), (), again=True),
+    )
+    round_ = {"plain": [first, later], "same": [first, later], "changed": [first, other]}
+    assert _as_its_plain(round_, "same", "plain") and not _as_its_plain(round_, "changed", "plain")
 
 
 @pytest.mark.usefixtures("fake")

@@ -142,6 +142,19 @@ def test_the_server_runs_on_the_processor_with_our_threads_and_context(
     assert len(drafting) == 1 and drafting[0][drafting[0].index("--spec-type") + 1] == "draft-simple"
 
 
+def test_a_long_prompt_is_read_once_by_each_server(
+    engine: ScriptedEngine, server: Path, downloads: Path
+) -> None:
+    for name in ("big.gguf", "small.gguf"):
+        write(downloads / name, caches=[False, True])
+    for each, name in ((engine.pair.target, "big.gguf"), (engine.pair.draft, "small.gguf")):
+        each.facts["source"]["sha256"] = sha256((downloads / name).read_bytes()).hexdigest()
+    bench(server, "--long", "--repeat", "3")
+    asked = [json.loads(line)["cached"] for line in (downloads / "asked").read_text().splitlines()]
+    warm_up, once = [False] * 4, [False] * 4 + [True] * 8
+    assert asked == [*warm_up, *once, *once]
+
+
 def test_answers_that_differ_from_the_servers_plain_ones_are_counted(
     engine: ScriptedEngine, server: Path, tmp_path: Path
 ) -> None:
