@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -12,6 +13,7 @@ from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import NUMBERS, Parameters
 from specdec_onnx.runtime.text.prompt import Prompt, chat_prompt, encode
 from specdec_onnx.runtime.text.template import Message, knows_tools
+from specdec_onnx.tui.serve.tool_calls import ANY_ARGUMENTS, call_grammar, free_grammar
 
 Body = Mapping[str, Any]
 Made = TypeVar("Made")
@@ -94,7 +96,9 @@ class Reader:
             raise Refused("this model's chat template knows no tools", "tools")
         constraint = _response_format(body)
         if choice not in ("none", "auto"):
-            constraint = _constraint("tool_choice", Constraint.json_schema, _call_schema(offered, choice))
+            constraint = _must_call(offered, choice)
+        elif offered and constraint is None:
+            constraint = _may_call(self.model, offered)
         limits = [_number(body, name, int) for name in ("max_completion_tokens", "max_tokens")]
         most = next((limit for limit in limits if limit is not None), None)
         logprobs = _logprobs(body)
@@ -316,23 +320,32 @@ def _tool_choice(body: Body, tools: Sequence[Mapping[str, Any]]) -> str:
     return str(choice)
 
 
-def _call_schema(tools: Sequence[Mapping[str, Any]], choice: str) -> dict[str, Any]:
-    """A call as JSON: of any of the tools, or of the chosen one."""
+def _must_call(tools: Sequence[Mapping[str, Any]], choice: str) -> Constraint:
+    """One call: of any of the tools, or of the chosen one."""
     functions = [tool["function"] for tool in tools]
     chosen = [each for each in functions if choice == "required" or choice == f":{each['name']}"]
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": each["name"]},
-                "arguments": each.get("parameters") or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for each in chosen
-    ]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return _ours("tool_choice", lambda: Constraint.lark(call_grammar(chosen)))
+
+
+def _may_call(model: ModelFolder, tools: Sequence[Mapping[str, Any]]) -> Constraint | None:
+    """Free text with calls as the tools' schemas say; None without the package that follows grammars.
+
+    A schema that cannot be followed leaves the arguments free, as OpenAI's own service does, unless the tool is strict.
+    """
+    functions = [_loosened(tool["function"]) for tool in tools]
+    with suppress(SpecdecError):
+        return Constraint.lark(free_grammar(model, functions))
+    return None
+
+
+def _loosened(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        Constraint.json_schema(function.get("parameters") or ANY_ARGUMENTS)
+    except SpecdecError as error:
+        if function.get("strict"):
+            raise Refused.because(error, "tools") from error
+        return {**function, "parameters": ANY_ARGUMENTS}
+    return function
 
 
 def _response_format(body: Body) -> Constraint | None:
