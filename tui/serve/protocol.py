@@ -19,7 +19,7 @@ Body = Mapping[str, Any]
 Made = TypeVar("Made")
 
 MOST_LOGPROBS = 20
-_MOST_MESSAGES, _MOST_TOOLS = 10_000, 128
+_MOST_MESSAGES, _MOST_TOOLS, _MOST_STOPS = 10_000, 128, 64
 _ROLES = {"developer": "system", "function": "tool"} | {
     role: role for role in ("system", "user", "assistant", "tool")
 }
@@ -71,6 +71,8 @@ class Ask:
     usage_at_end: bool = False
     logprobs: int | None = None
     constraint: Constraint | None = None
+    guided_by: str = "response_format"
+    """The field that the constraint comes from."""
     tools: Sequence[Mapping[str, Any]] = ()
 
     def tokens(self, model: ModelFolder) -> list[int]:
@@ -94,11 +96,11 @@ class Reader:
         offered = () if choice == "none" else tools
         if offered and not knows_tools(self.model):
             raise Refused("this model's chat template knows no tools", "tools")
-        constraint = _response_format(body)
+        constraint, guided_by = _response_format(body), "response_format"
         if choice not in ("none", "auto"):
-            constraint = _must_call(offered, choice)
+            constraint, guided_by = _must_call(offered, choice), "tool_choice"
         elif offered and constraint is None:
-            constraint = _may_call(self.model, offered)
+            constraint, guided_by = _may_call(self.model, offered), "tools"
         limits = [_number(body, name, int) for name in ("max_completion_tokens", "max_tokens")]
         most = next((limit for limit in limits if limit is not None), None)
         logprobs = _logprobs(body)
@@ -106,7 +108,8 @@ class Reader:
             "messages",
             lambda: chat_prompt(self.model, messages, tools=[_described(tool) for tool in offered]),
         )
-        return self._ask(body, prompt, most, logprobs=logprobs, constraint=constraint, tools=offered)
+        guided = {"constraint": constraint, "guided_by": guided_by, "tools": offered}
+        return self._ask(body, prompt, most, logprobs=logprobs, **guided)
 
     def completion(self, body: Body) -> Ask:
         """A request for `/v1/completions`. Raises Refused."""
@@ -139,7 +142,7 @@ class Reader:
         given: dict[str, Any] = {} if most is None else {"max_new_tokens": most}
         given |= {name: body[name] for name in _SAMPLING & body.keys() if body[name] is not None}
         if body.get("stop") is not None:
-            given["stop"] = body["stop"]
+            given["stop"] = _stops(body["stop"])
         if body.get("logit_bias"):
             given["logit_bias"] = _biases(body["logit_bias"])
         limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
@@ -214,6 +217,13 @@ def _biases(given: Any) -> dict[int, float]:
     ):
         raise Refused("logit_bias must map token ids to numbers", "logit_bias")
     return {int(token): bias for token, bias in given.items()}
+
+
+def _stops(given: Any) -> Any:
+    """Each is looked for in every piece of text, so there is a limit."""
+    if isinstance(given, list) and len(given) > _MOST_STOPS:
+        raise Refused(f"stop has more than {_MOST_STOPS} entries", "stop")
+    return given
 
 
 def _logprobs(body: Body) -> int | None:

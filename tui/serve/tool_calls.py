@@ -151,11 +151,10 @@ def free_grammar(model: ModelFolder, functions: Sequence[Mapping[str, Any]]) -> 
     for index, function in enumerate(functions):
         lines += [
             f"begin_{index}[lazy]: BEGIN {_literal(_name(function))} KEY",
-            f'bare_{index}: begin_{index} BLANK {_schema(function)} BLANK "}}"',
+            f'bare_{index}: begin_{index} BLANK arguments_{index} BLANK "}}"',
         ]
-    if mark:
-        lines += _call_rules(functions, "parameters" if mark == _PYTHON else "arguments")
-        lines += _marked_rules(model.tokenizer, mark)
+    lines += _call_rules(functions, "parameters" if mark == _PYTHON else "arguments")
+    lines += _marked_rules(model.tokenizer, mark) if mark else []
     return "\n".join(lines)
 
 
@@ -186,12 +185,12 @@ def _marked_rules(tokenizer: Tokenizer, mark: str) -> list[str]:
 
 
 def _call_rules(functions: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """The rule `call`: any of the functions, as JSON."""
+    """The rule `call`: any of the functions, as JSON; and `arguments_N`, those of each."""
     begins = [_literal(f'{{"name": "{_name(each)}", "{key}": ') for each in functions]
     return [
         f"call: {' | '.join(f'call_{index}' for index in range(len(functions)))}",
         *(
-            f'call_{index}: {begin} {_schema(function)} "}}"'
+            f'call_{index}: {begin} arguments_{index} "}}"\narguments_{index}: {_schema(function)}'
             for index, (begin, function) in enumerate(zip(begins, functions, strict=True))
         ),
     ]
