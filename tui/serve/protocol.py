@@ -340,7 +340,7 @@ def _must_call(tools: Sequence[Mapping[str, Any]], choice: str) -> Constraint:
 def _may_call(model: ModelFolder, tools: Sequence[Mapping[str, Any]]) -> Constraint | None:
     """Free text with calls as the tools' schemas say; None without the package that follows grammars.
 
-    A schema that cannot be followed leaves the arguments free, as OpenAI's own service does, unless the tool is strict.
+    A schema that cannot be followed leaves its tool's arguments free; if the tool is `strict`, it is refused.
     """
     functions = [_loosened(tool["function"]) for tool in tools]
     with suppress(SpecdecError):

@@ -25,7 +25,7 @@ from specdec_onnx.runtime.text.template import literal_text
 _OPEN, _CLOSE, _MISTRAL, _PYTHON = "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"
 _MARKS = (_OPEN, _MISTRAL, _PYTHON)
 _OPENINGS = ('{"name"', '```json{"name"', '```{"name"', '[{"name"')
-"""How an answer begins that is nothing but a call, without its white space; a mark that is a special token has no text."""
+"""How an answer begins that is nothing but a call, without its white space (a mark may be a token without text)."""
 
 _GLANCE = 80
 """Characters that are looked at for that."""
