@@ -64,12 +64,7 @@ class Constraint:
 
         Raises SpecdecError if the schema is invalid, allows nothing, or uses a keyword that cannot be guaranteed.
         """
-        text = schema if isinstance(schema, str) else _as_json(schema)
-        _check_text(text, "schema")
-        if _depth(text) > DEEPEST_SCHEMA:
-            raise SpecdecError(
-                f"the schema is nested more than {DEEPEST_SCHEMA} levels deep", fix="flatten it"
-            )
+        text = _schema_text(schema)
         text = "{}" if text.strip() == "true" else text
         return cls._made("schema", lambda matcher: matcher.grammar_from_json_schema(text, overrides=SPACING))
 
@@ -102,6 +97,14 @@ class Constraint:
         if faulty:
             raise SpecdecError(f"the {kind} cannot be followed", _first_line(messages[0]))
         return cls(grammar)
+
+
+def embedded(schema: Mapping[str, Any]) -> str:
+    """A JSON schema as a part of a rule in a Lark grammar.
+
+    Raises SpecdecError if it is no JSON, or nested too deeply; whether it can be followed, the whole grammar shows.
+    """
+    return f"%json {_schema_text({**schema, 'x-guidance': SPACING})}"
 
 
 class Guide:
@@ -270,6 +273,15 @@ def _limits() -> Any:
     from llguidance import LLParserLimits
 
     return LLParserLimits(**LIMITS)
+
+
+def _schema_text(schema: Mapping[str, Any] | str | bool) -> str:
+    """A schema as JSON. Raises SpecdecError if it is none, too long, or nested too deeply."""
+    text = schema if isinstance(schema, str) else _as_json(schema)
+    _check_text(text, "schema")
+    if _depth(text) > DEEPEST_SCHEMA:
+        raise SpecdecError(f"the schema is nested more than {DEEPEST_SCHEMA} levels deep", fix="flatten it")
+    return text
 
 
 def _as_json(schema: object) -> str:

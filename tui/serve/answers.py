@@ -28,6 +28,9 @@ class Answers:
     def __init__(self, engine: Engine, metrics: Metrics, most: int) -> None:
         self._engine, self._metrics, self._most = engine, metrics, most
         self._threads = ThreadPoolExecutor(most, "answer")
+        self._opener = ThreadPoolExecutor(
+            1, "opener"
+        )  # one: each thread keeps memory for the longest prompt it read
         self.under_way = 0
 
     async def begin(self, ask: Ask, gone: Callable[[], Awaitable[bool]]) -> "Answering":
@@ -36,8 +39,13 @@ class Answers:
             raise Refused(
                 f"{self._most} requests are under way: try again later", status=429, code="queue_full"
             )
-        answering = Answering(self._open(ask), self._metrics, gone)
         self.under_way += 1
+        try:
+            stream = await asyncio.get_running_loop().run_in_executor(self._opener, self._open, ask)
+        except BaseException:
+            self.under_way -= 1
+            raise
+        answering = Answering(stream, self._metrics, gone, ask.guided_by)
         asyncio.get_running_loop().run_in_executor(self._threads, answering.run).add_done_callback(self._over)
         try:
             await answering.wait_for_first()
@@ -47,13 +55,13 @@ class Answers:
         return answering
 
     def _open(self, ask: Ask) -> Stream:
+        """The answer before its first step; a long prompt and a large grammar take a while to read."""
         options: dict[str, Any] = {"logprobs": ask.logprobs, "constraint": ask.constraint}
         try:
             tokens = ask.tokens(self._engine.pair.target)
             return self._engine.stream(tokens, parameters=ask.parameters, **options)
         except SpecdecError as error:
-            code = "context_length_exceeded" if "context" in error.what else None
-            raise Refused.because(error, "messages", code=code) from error
+            raise _refused(error, ask.guided_by) or Refused.because(error, "messages") from error
 
     def _over(self, done: Any) -> None:
         self.under_way -= 1
@@ -62,8 +70,10 @@ class Answers:
 class Answering:
     """One answer: a thread pushes its steps, a coroutine takes them."""
 
-    def __init__(self, stream: Stream, metrics: Metrics, gone: Callable[[], Awaitable[bool]]) -> None:
-        self._stream, self._metrics, self._gone = stream, metrics, gone
+    def __init__(
+        self, stream: Stream, metrics: Metrics, gone: Callable[[], Awaitable[bool]], guided_by: str
+    ) -> None:
+        self._stream, self._metrics, self._gone, self._guided_by = stream, metrics, gone, guided_by
         self._loop, self._steps = asyncio.get_running_loop(), asyncio.Queue[Step | BaseException | None]()
         self._first: Step | None = None
         self._wanted, self._look_at = True, self._loop.time() + _GLANCE
@@ -117,7 +127,7 @@ class Answering:
             if found is _NOTHING_YET:
                 found = await self._await_step()
         if isinstance(found, BaseException):
-            raise as_refused(found) from found
+            raise as_refused(found, self._guided_by) from found
         return found if isinstance(found, Step) else None
 
     async def _await_step(self) -> Any:
@@ -139,10 +149,17 @@ class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
-def as_refused(error: BaseException) -> Refused:
+def as_refused(error: BaseException, guided_by: str) -> Refused:
     """An error of the engine as the client sees it: without our own faults' details."""
     known = explain(error) if isinstance(error, Exception) else None
     if known is None:
         print(f"internal error: {type(error).__name__}: {error}", file=sys.stderr)
         return Refused("the server failed; its log says why", status=500)
-    return Refused.because(known, status=500)
+    return _refused(known, guided_by) or Refused.because(known, status=500)
+
+
+def _refused(error: SpecdecError, guided_by: str) -> Refused | None:
+    """The refusal for an error that only this answer's own settings can cause."""
+    if "context" in error.what:
+        return Refused.because(error, "messages", code="context_length_exceeded")
+    return Refused.because(error, guided_by) if "grammar" in error.what else None

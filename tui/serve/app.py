@@ -1,9 +1,11 @@
 """The HTTP application: OpenAI's paths, what guards them, and the shape of their responses."""
 
+import asyncio
 import hmac
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +30,15 @@ from specdec_onnx.tui.serve.protocol import Ask, Reader, Refused, read_json
 from specdec_onnx.tui.serve.tool_calls import ToolCall, ToolCalls
 
 LARGEST_BODY = 4 << 20
+BODY_SECONDS = 60
+"""How long a body may take to come."""
+
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 _OPEN_PATHS = ("/health",)
+_ONCE = (b"host", b"origin", b"authorization", b"content-length")
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+"""Headers that say in two ways where a body ends: a proxy in between may read another request than we do."""
+
 _REASONS = {"eos": "stop", "stop": "stop", "length": "length", "context": "length"}
 
 
@@ -47,6 +56,9 @@ class Guard:
 
     def check(self, scope: Scope) -> None:
         """Raise Refused."""
+        names = Counter(name for name, _ in scope["headers"])
+        if any(names[name] > 1 for name in _ONCE) or names.keys() >= _LENGTHS:
+            raise Refused("the headers contradict each other", code="ambiguous_headers")
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         if not self.any_host and _host(headers.get(b"host", "")) not in LOOPBACK:
             raise Refused("this server answers to localhost only", status=403, code="host_not_allowed")
@@ -201,12 +213,15 @@ def _host(header: str) -> str:
 
 async def _body(request: Request) -> bytes:
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > LARGEST_BODY:
-            raise Refused(
-                f"the body is larger than {LARGEST_BODY >> 20} MB", status=413, code="body_too_large"
-            )
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > LARGEST_BODY:
+                    message = f"the body is larger than {LARGEST_BODY >> 20} MB"
+                    raise Refused(message, status=413, code="body_too_large")
+    except TimeoutError as error:
+        raise Refused(f"the body did not come within {BODY_SECONDS} seconds", status=408) from error
     return bytes(content)
 
 

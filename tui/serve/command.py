@@ -45,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
         app,
         host=args.host,
         port=args.port,
+        http="h11",  # the strictest of uvicorn's readers
+        ws="none",
         log_level="warning",
         server_header=False,
         lifespan="off",

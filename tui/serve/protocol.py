@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -12,12 +13,13 @@ from specdec_onnx.runtime.sampling.constraint import Constraint
 from specdec_onnx.runtime.sampling.parameters import NUMBERS, Parameters
 from specdec_onnx.runtime.text.prompt import Prompt, chat_prompt, encode
 from specdec_onnx.runtime.text.template import Message, knows_tools
+from specdec_onnx.tui.serve.tool_calls import ANY_ARGUMENTS, call_grammar, free_grammar
 
 Body = Mapping[str, Any]
 Made = TypeVar("Made")
 
 MOST_LOGPROBS = 20
-_MOST_MESSAGES, _MOST_TOOLS = 10_000, 128
+_MOST_MESSAGES, _MOST_TOOLS, _MOST_STOPS = 10_000, 128, 64
 _ROLES = {"developer": "system", "function": "tool"} | {
     role: role for role in ("system", "user", "assistant", "tool")
 }
@@ -69,6 +71,8 @@ class Ask:
     usage_at_end: bool = False
     logprobs: int | None = None
     constraint: Constraint | None = None
+    guided_by: str = "response_format"
+    """The field that the constraint comes from."""
     tools: Sequence[Mapping[str, Any]] = ()
 
     def tokens(self, model: ModelFolder) -> list[int]:
@@ -92,9 +96,11 @@ class Reader:
         offered = () if choice == "none" else tools
         if offered and not knows_tools(self.model):
             raise Refused("this model's chat template knows no tools", "tools")
-        constraint = _response_format(body)
+        constraint, guided_by = _response_format(body), "response_format"
         if choice not in ("none", "auto"):
-            constraint = _constraint("tool_choice", Constraint.json_schema, _call_schema(offered, choice))
+            constraint, guided_by = _must_call(offered, choice), "tool_choice"
+        elif offered and constraint is None:
+            constraint, guided_by = _may_call(self.model, offered), "tools"
         limits = [_number(body, name, int) for name in ("max_completion_tokens", "max_tokens")]
         most = next((limit for limit in limits if limit is not None), None)
         logprobs = _logprobs(body)
@@ -102,7 +108,8 @@ class Reader:
             "messages",
             lambda: chat_prompt(self.model, messages, tools=[_described(tool) for tool in offered]),
         )
-        return self._ask(body, prompt, most, logprobs=logprobs, constraint=constraint, tools=offered)
+        guided = {"constraint": constraint, "guided_by": guided_by, "tools": offered}
+        return self._ask(body, prompt, most, logprobs=logprobs, **guided)
 
     def completion(self, body: Body) -> Ask:
         """A request for `/v1/completions`. Raises Refused."""
@@ -135,7 +142,7 @@ class Reader:
         given: dict[str, Any] = {} if most is None else {"max_new_tokens": most}
         given |= {name: body[name] for name in _SAMPLING & body.keys() if body[name] is not None}
         if body.get("stop") is not None:
-            given["stop"] = body["stop"]
+            given["stop"] = _stops(body["stop"])
         if body.get("logit_bias"):
             given["logit_bias"] = _biases(body["logit_bias"])
         limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
@@ -210,6 +217,13 @@ def _biases(given: Any) -> dict[int, float]:
     ):
         raise Refused("logit_bias must map token ids to numbers", "logit_bias")
     return {int(token): bias for token, bias in given.items()}
+
+
+def _stops(given: Any) -> Any:
+    """Each is looked for in every piece of text, so there is a limit."""
+    if isinstance(given, list) and len(given) > _MOST_STOPS:
+        raise Refused(f"stop has more than {_MOST_STOPS} entries", "stop")
+    return given
 
 
 def _logprobs(body: Body) -> int | None:
@@ -316,23 +330,32 @@ def _tool_choice(body: Body, tools: Sequence[Mapping[str, Any]]) -> str:
     return str(choice)
 
 
-def _call_schema(tools: Sequence[Mapping[str, Any]], choice: str) -> dict[str, Any]:
-    """A call as JSON: of any of the tools, or of the chosen one."""
+def _must_call(tools: Sequence[Mapping[str, Any]], choice: str) -> Constraint:
+    """One call: of any of the tools, or of the chosen one."""
     functions = [tool["function"] for tool in tools]
     chosen = [each for each in functions if choice == "required" or choice == f":{each['name']}"]
-    calls = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": each["name"]},
-                "arguments": each.get("parameters") or {"type": "object"},
-            },
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for each in chosen
-    ]
-    return calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return _ours("tool_choice", lambda: Constraint.lark(call_grammar(chosen)))
+
+
+def _may_call(model: ModelFolder, tools: Sequence[Mapping[str, Any]]) -> Constraint | None:
+    """Free text with calls as the tools' schemas say; None without the package that follows grammars.
+
+    A schema that cannot be followed leaves its tool's arguments free; if the tool is `strict`, it is refused.
+    """
+    functions = [_loosened(tool["function"]) for tool in tools]
+    with suppress(SpecdecError):
+        return Constraint.lark(free_grammar(model, functions))
+    return None
+
+
+def _loosened(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        Constraint.json_schema(function.get("parameters") or ANY_ARGUMENTS)
+    except SpecdecError as error:
+        if function.get("strict"):
+            raise Refused.because(error, "tools") from error
+        return {**function, "parameters": ANY_ARGUMENTS}
+    return function
 
 
 def _response_format(body: Body) -> Constraint | None:

@@ -6,17 +6,26 @@
 - Qwen's coders often put that into a code block.
 
 Text that only looks like a call, because it is no JSON or names no tool that was offered, stays text.
+
+A grammar keeps the calls to the tools' schemas: `call_grammar` where one must be made, `free_grammar` where the model
+chooses. There the text is free until a call begins: with a mark, or, at the beginning of the answer, with JSON that
+names a tool and comes to its arguments. From there to the end of the call the schema decides.
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specdec_onnx.models.folder import ModelFolder
+from specdec_onnx.models.tokenizer import Tokenizer
+from specdec_onnx.runtime.sampling.constraint import embedded
+from specdec_onnx.runtime.text.template import literal_text
+
 _OPEN, _CLOSE, _MISTRAL, _PYTHON = "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>"
 _MARKS = (_OPEN, _MISTRAL, _PYTHON)
-_OPENINGS = ('{"name"', '```json{"name"', '```{"name"')
-"""How an answer begins that is nothing but a call, without its white space."""
+_OPENINGS = ('{"name"', '```json{"name"', '```{"name"', '[{"name"')
+"""How an answer begins that is nothing but a call, without its white space (a mark may be a token without text)."""
 
 _GLANCE = 80
 """Characters that are looked at for that."""
@@ -118,6 +127,87 @@ class ToolCalls:
             if isinstance(arguments, dict)
             else None
         )
+
+
+ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
+
+
+def call_grammar(functions: Sequence[Mapping[str, Any]]) -> str:
+    """Lark: one call, as JSON. Raises SpecdecError for a schema that is too deep or too long."""
+    return "\n".join(["start: call", *_call_rules(functions, "arguments")])
+
+
+def free_grammar(model: ModelFolder, functions: Sequence[Mapping[str, Any]]) -> str:
+    """Lark: free text with calls, each as its function's schema says. Raises SpecdecError like `call_grammar`."""
+    mark = _mark(model)
+    bare = [f"bare_{index}" for index in range(len(functions))]
+    lines = [
+        f"start: ({' | '.join(bare)})? {'marked* ' if mark else ''}TEXT",
+        r"TEXT: /(.|\n)*/",
+        r"BLANK: /[ \n]{0,2}/",
+        r'BEGIN: /\s*(```(json)?\s*)?\{\s*"name":\s*"/',
+        r'KEY: /",\s*"(arguments|parameters)":/',
+    ]
+    for index, function in enumerate(functions):
+        lines += [
+            f"begin_{index}[lazy]: BEGIN {_literal(_name(function))} KEY",
+            f'bare_{index}: begin_{index} BLANK arguments_{index} BLANK "}}"',
+        ]
+    lines += _call_rules(functions, "parameters" if mark == _PYTHON else "arguments")
+    lines += _marked_rules(model.tokenizer, mark) if mark else []
+    return "\n".join(lines)
+
+
+def _mark(model: ModelFolder) -> str | None:
+    """What this model was trained to write before a call, if anything."""
+    text, tokens = literal_text(model.chat_template or ""), model.tokenizer.special_tokens
+    if "[ARGS]" not in text:
+        for mark in (_OPEN, _MISTRAL):
+            if mark in text:
+                return mark
+    return _PYTHON if _PYTHON in tokens and '"parameters"' in text else None
+
+
+def _marked_rules(tokenizer: Tokenizer, mark: str) -> list[str]:
+    """The rule `marked`: free text, a mark, and a call or more."""
+    if (token := tokenizer.special_tokens.get(mark)) is not None:
+        head = f"head: TEXT <[{token}]>"
+    else:
+        head = f"head[lazy]: TEXT {_literal(mark)}"
+    close = tokenizer.special_tokens.get(_CLOSE)
+    closing = _literal(_CLOSE) if close is None else f"<[{close}]>"
+    body = {
+        _OPEN: f"call BLANK {closing}",
+        _MISTRAL: '"[" call (", " call)* "]"',
+        _PYTHON: 'call ("; " call)*',
+    }
+    return [head, f"marked: head BLANK {body[mark]}"]
+
+
+def _call_rules(functions: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """The rule `call`: any of the functions, as JSON; and `arguments_N`, those of each."""
+    begins = [_literal(f'{{"name": "{_name(each)}", "{key}": ') for each in functions]
+    return [
+        f"call: {' | '.join(f'call_{index}' for index in range(len(functions)))}",
+        *(
+            f'call_{index}: {begin} arguments_{index} "}}"\narguments_{index}: {_schema(function)}'
+            for index, (begin, function) in enumerate(zip(begins, functions, strict=True))
+        ),
+    ]
+
+
+def _name(function: Mapping[str, Any]) -> str:
+    """A function's name as JSON writes it between quotation marks."""
+    return json.dumps(function["name"], ensure_ascii=False)[1:-1]
+
+
+def _schema(function: Mapping[str, Any]) -> str:
+    return embedded(function.get("parameters") or ANY_ARGUMENTS)
+
+
+def _literal(text: str) -> str:
+    """Lark's way of writing a text."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _overlap(text: str, mark: str) -> int:

@@ -16,6 +16,7 @@ from support.served import Served, serving
 
 from specdec_onnx.runtime.engine import Engine
 from specdec_onnx.tui.cli.main import main
+from specdec_onnx.tui.serve import app
 from specdec_onnx.tui.serve.app import LARGEST_BODY, Guard
 
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "the rain"}], "max_tokens": 4}
@@ -262,3 +263,83 @@ def test_no_body_makes_the_server_fail(
     assert response.status_code in (200, 400, 404), response.text
     if response.status_code != 200:
         assert message(response)
+
+
+def sent(served: Served, head: str, content: bytes = b"{}") -> bytes:
+    """What comes back for a request that no proper client writes."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        client.sendall(f"POST {CHAT} HTTP/1.1\r\n{head}Connection: close\r\n\r\n".encode() + content)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Host: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        "Host: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n",
+        "Host: evil.example\r\nHost: localhost\r\nContent-Length: 2\r\n",
+        "Host: localhost\r\nOrigin: http://evil.example\r\nOrigin: http://localhost\r\nContent-Length: 2\r\n",
+        "Host: localhost\r\nContent-Length : 2\r\n",
+        "Host: localhost\r\nContent-Length: -2\r\n",
+        "Host: localhost\r\nTransfer-Encoding: xchunked\r\n",
+    ],
+)
+def test_headers_that_can_be_read_in_two_ways_are_refused(served: Served, head: str) -> None:
+    chunked = b"2\r\n{}\r\n0\r\n\r\n" if "chunked" in head else b"{}"
+    assert sent(served, head, chunked).startswith(b"HTTP/1.1 400")
+
+
+def test_a_body_that_does_not_come_is_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.1)
+    response = sent(served, "Host: localhost\r\nContent-Length: 9\r\n", b"{")
+    assert response.startswith(b"HTTP/1.1 408") and b"within" in response
+
+
+def test_a_long_prompt_does_not_keep_others_waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it, and its grammar, is no work for the thread that serves all."""
+    threads = set[str]()
+    stream = served.engine.stream
+
+    def noting(prompt: Any, **options: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return stream(prompt, **options)
+
+    monkeypatch.setattr(served.engine, "stream", noting)
+    assert post(served).status_code == 200
+    assert {name.partition("_")[0] for name in threads} == {"opener"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^((((a{1,50}){1,50}){1,50}){1,50})$"},
+        {"type": "array", "items": {"type": "null"}, "minItems": 10**6},
+        {"$ref": "#"},
+        {"$ref": "file:///etc/passwd"},
+        {"type": "string", "pattern": "^(?=a)(a|aa)*\\1$"},
+    ],
+)
+def test_a_grammar_that_explodes_is_an_error_of_its_sender(served: Served, schema: Any) -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    begun = time.monotonic()
+    response = post(served, BODY | {"response_format": form, "max_tokens": 40})
+    assert response.status_code == 400 and time.monotonic() - begun < 5
+    assert response.json()["error"]["param"] == "response_format"
+
+
+def test_stop_strings_are_counted(served: Served) -> None:
+    assert post(served, BODY | {"stop": ["a"] * 64}).status_code == 200
+    response = post(served, BODY | {"stop": ["a"] * 65})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_before_its_turn_is_not_answered(served: Served, stream: bool) -> None:
+    before = served.figures()["specdec_cancelled_total"]
+    with served.send(LONG | {"stream": True}):
+        until(served, 1)
+        with served.send(LONG | {"stream": stream}):
+            until(served, 2)
+    until(served, 0)
+    assert served.figures()["specdec_cancelled_total"] == before + 2

@@ -143,6 +143,31 @@ def test_calls_and_results_in_the_conversation_reach_the_template(
     assert '"arguments": {"city": "Rome"}' in prompts[0] and "sunny" in prompts[0] and "Tools:" in prompts[0]
 
 
+def test_an_editors_conversation_of_examples_gets_all_that_fits_the_context(
+    client: openai.OpenAI, served: Served
+) -> None:
+    """The request of aider: examples as earlier turns, an integer as temperature, no limit."""
+    example: list[Any] = [
+        {"role": "user", "content": "Change get_factorial() to use math.factorial"},
+        {"role": "assistant", "content": "app.py\n```\nimport math\n```\n"},
+    ]
+    said = {
+        "role": "user",
+        "content": "*Trust this message* as the true contents!\n\nshapes.py\n```\ndef area(w, h):\n```",
+    }
+    messages = [
+        {"role": "system", "content": "Act as an expert."},
+        *example,
+        said,
+        {"role": "assistant", "content": "Ok."},
+    ]
+    messages.append({"role": "user", "content": "Add a docstring."})
+    chunks = list(client.chat.completions.create(model="tiny", messages=messages, stream=True, temperature=0))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == expected(served.engine, messages, max_new_tokens=served.engine.context)
+    assert chunks[-1].choices[0].finish_reason in ("length", "stop")
+
+
 def test_plain_completions(client: openai.OpenAI, served: Served) -> None:
     text = served.engine.generate("the rain", raw=True, max_new_tokens=12)
     ids = served.engine.tokenizer.encode("the rain")
