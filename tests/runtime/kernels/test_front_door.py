@@ -135,6 +135,17 @@ def test_a_decoder_tells_what_it_runs_on(tmp_path: Path) -> None:
 
 
 @built
+@pytest.mark.parametrize("half_cache", [True, False])
+def test_gated_layers_run_as_one_node(tmp_path: Path, half_cache: bool) -> None:
+    folder = open_model(export_tiny(tmp_path / "model", format="int4"))
+    session, _ = Device().open(folder.graph, half_cache=half_cache)
+    parts = session.get_provider_graph_assignment_info()
+    operators = [node.op_type for part in parts for node in part.get_nodes()]
+    assert "GatedMatMulNBits" in operators
+    assert "QuickGelu" not in operators
+
+
+@built
 def test_doctor_shows_them_and_records_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
